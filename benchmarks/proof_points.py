@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+# ruff: noqa: E501  (graphs, one or two a line)
+
 
 class Case(NamedTuple):
     """A graph, the domain in which it is read, and its opset."""

@@ -1,4 +1,4 @@
-"""Proofs: how many rules are proved, whether wrong ones are refuted, and whether the prover's semantics are the kernels'.
+"""Proofs: how many rules are proved, whether wrong ones are refuted, whether the prover means what kernels do.
 
     python -m benchmarks.proofs [--only PART ...] [--rules NAME ...] [--depth 20] [--points 100000] [--json FILE]
 
@@ -6,8 +6,8 @@ Four parts:
 
 - ``points``: what the prover takes operators to compute, against ONNX Runtime on 10⁵ random elements an operator.
 - ``rules``: the built-in rules.  At least 80 are proved, each within 10 seconds.
-- ``wrong``: the rules of ``wrong_rules/``.  None is proved; of the kinds that are about indices, clamps, NaN and integers,
-  which the prover decides without a bound on rounding, each is refuted by inputs that are run.
+- ``wrong``: the rules of ``wrong_rules/``.  None is proved; of the kinds that are about indices, conditions, clamps,
+  NaN and integers, which need no bound on rounding, each is refuted by inputs that are run.
 - ``fuzz``: the rules that were proved, by the fuzzer at so many times its depth.  None is refuted.
 
 Exits with 1 where a goal is missed.
@@ -96,6 +96,10 @@ def _row(found: RuleProof) -> dict[str, report.Cell]:
     }
 
 
+def _failed(name: str, failure: str) -> dict[str, report.Cell]:
+    return {"rule": name, "verdict": "unknown", "forms": 0, "seconds": 0.0, "strength": "", "reason": failure}
+
+
 def points(bench: Bench, tell: report.Report) -> None:
     """Report whether the semantics are the kernels'."""
     rows: list[dict[str, report.Cell]] = []
@@ -106,7 +110,9 @@ def points(bench: Bench, tell: report.Report) -> None:
     if wrong:
         tell.table("Operators whose semantics differ", wrong)
     tell.goal("operators compared", len(rows), len(CASES), unit="operators", least=True)
-    tell.goal("points of each operator", min(int(r["points"] or 0) for r in rows), bench.points, unit="points", least=True)
+    tell.goal(
+        "points of each operator", min(int(r["points"] or 0) for r in rows), bench.points, unit="points", least=True
+    )
     tell.goal("operators whose semantics differ", len(wrong), 0, unit="operators")
 
 
@@ -114,15 +120,17 @@ def rules(bench: Bench, names: Sequence[str], tell: report.Report) -> list[str]:
     """Report how many rules are proved; their names."""
     rows = []
     for outcome in forked(names, bench.proof, limit=300):
-        row = outcome.result or {"rule": outcome.task, "verdict": "unknown", "forms": 0, "seconds": 0.0, "strength": "", "reason": outcome.failure}  # fmt: skip
-        rows.append(row)
+        rows.append(outcome.result or _failed(outcome.task, outcome.failure))
     rows.sort(key=lambda r: names.index(r["rule"]))
     tell.table("Rules", rows)
     proved = [r for r in rows if r["verdict"] == "proved"]
     counts = Counter(r["strength"] for r in proved)
-    tell.table("Proved rules by strength", [{"strength": s, "rules": n} for s, n in sorted(counts.items())] or [{"strength": "", "rules": 0}])
+    tell.table(
+        "Proved rules by strength",
+        [{"strength": s, "rules": n} for s, n in sorted(counts.items())] or [{"strength": "", "rules": 0}],
+    )
     tell.goal("rules that are proved", len(proved), min(PROVED, len(names)), unit="rules", least=True)
-    tell.goal("the longest proof", max((r["seconds"] for r in proved), default=0.0), SECONDS, unit="s")
+    tell.goal("the longest proof", max((float(r["seconds"] or 0) for r in proved), default=0.0), SECONDS, unit="s")
     tell.goal("built-in rules that are refuted", sum(r["verdict"] == "refuted" for r in rows), 0, unit="rules")
     return [str(r["rule"]) for r in proved]
 

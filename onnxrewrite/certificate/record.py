@@ -251,7 +251,8 @@ def _certificate(content: bytes) -> Certificate:
     lost = next((r.site for r in certificate.rewrites if r.site not in certificate.sites), None)
     if lost is not None:
         raise _Unusable(f"is not whole: sites.{_short(lost)} is missing")
-    unproved = next((s.proof.sha256 for s in certificate.sites.values() if s.proof and s.proof.sha256 not in certificate.proofs), None)
+    scripts = (site.proof.sha256 for site in certificate.sites.values() if site.proof is not None)
+    unproved = next((digest for digest in scripts if digest not in certificate.proofs), None)
     if unproved is not None:
         raise _Unusable(f"is not whole: proofs.{_short(unproved)} is missing")
     for name, told in (("input", certificate.input), ("output", certificate.output)):

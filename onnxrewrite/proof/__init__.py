@@ -4,11 +4,11 @@
     found = prove(before, after)        # Proof, Refutation or Unknown
 
 A tensor is its sizes, integers of z3 some of which are names, and a function from an index to a term (``tensors``).
-What operators compute is one table (``semantics_views``, ``semantics_elements``, ``semantics_sums``).  Three domains say
-what an element is, and are tried in this order (``domains``): *uninterpreted*, in which an operator on elements is any
-function of its operands, so that what is proved of moves of data holds to the bit whatever the dtype; *bitwise*, IEEE
-numbers and integers that wrap around; *reals*, in which sums of any length and products are those of mathematics, and
-rounding is bounded a priori (``rounding_bounds``).
+What operators compute is one table (the modules ``semantics_*``).  Three domains say what an element is, and are tried
+in this order: *uninterpreted* (``domains``), in which an operator on elements is any function of its operands, so that
+what is proved of moves of data holds to the bit whatever the dtype; *bitwise* (``ieee_numbers``), IEEE numbers and
+integers that wrap around; *reals*, in which sums of any length and products are those of mathematics
+(``polynomials``), and rounding is bounded a priori (``rounding_bounds``).
 
 The original is taken to run.  That the replacement then runs as well is part of what is proved.
 

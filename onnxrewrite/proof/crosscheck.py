@@ -1,7 +1,7 @@
-"""The table of semantics against ONNX Runtime: terms are evaluated at random points, and compared with what kernels make.
+"""The table of semantics against ONNX Runtime: terms are evaluated at random points, and compared with results.
 
-A term is evaluated for all elements of an output at once, by numpy; what is compared is the encoding itself, index maps,
-clamps, sums and functions, and not what an algebra makes of it.
+A term is evaluated for all elements of an output at once, by numpy; what is compared is the encoding itself, index
+maps, clamps, sums and functions, and not what an algebra makes of it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import z3
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import text
-from onnxrewrite.proof.domains import Bitwise, Domain, Reals
+from onnxrewrite.proof.domains import Domain, Reals
 from onnxrewrite.proof.encoding import Reader
+from onnxrewrite.proof.ieee_numbers import Bitwise
 from onnxrewrite.proof.integers import Unprovable, within
 from onnxrewrite.proof.polynomials import applied
 from onnxrewrite.proof.tensors import Encoding, Tensor
@@ -91,12 +92,11 @@ def agreement(graph: str, domain: str, points: int, *, opset: int = 22, seed: in
 _SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-40, 3e38, 7.0])
 
 
-def _feeds(
-    model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, *, special: bool
-) -> dict[str, Values]:
+def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, *, special: bool) -> dict[str, Values]:
     found: dict[str, Values] = {}
     for value in model.graph.inputs:
-        assert value.shape is not None and value.dtype is not None
+        assert value.shape is not None
+        assert value.dtype is not None
         shape = tuple(d if isinstance(d, int) else sizes[str(d.value)] for d in value.shape)
         dtype = value.dtype
         if dtype == ir.DataType.BOOL:

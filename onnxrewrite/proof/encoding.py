@@ -7,7 +7,7 @@ nothing is known of.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,14 @@ from onnx import helper, numpy_helper
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies import BODIES
-from onnxrewrite.ir.dims import FAR, names_in
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
-from onnxrewrite.proof import semantics_elements, semantics_sums, semantics_views  # noqa: F401  (register)
+from onnxrewrite.ir.dims import FAR, names_in
+from onnxrewrite.proof import (  # noqa: F401  (register)
+    semantics_elements,
+    semantics_selections,
+    semantics_sums,
+    semantics_views,
+)
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.integers import Integer, OutOfTime, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
@@ -88,11 +93,17 @@ class Reader:
         if told is None or found.rank > 1 or not all_numbers(found.dims):
             return found
         elements = json.loads(told)
-        exact = [e if isinstance(e, int) else self._size(ir.SymbolicDim(e), "") if e.isidentifier() else None for e in elements]  # fmt: skip
-        if any(e is None for e in exact) or "None" in elements:
+        exact = [self._told(e) for e in elements]
+        if any(e is None for e in exact):
             return found
         made = semantics_views.of_list(self.encoding, exact, found.dtype)
         return made if found.rank else self.encoding.tensor(found.dtype, (), lambda _: exact[0])
+
+    def _told(self, element: int | str) -> Integer | None:
+        """An element as a number or a size; None for one that is unknown, or computed."""
+        if isinstance(element, int):
+            return element
+        return self._size(ir.SymbolicDim(element), "") if element.isidentifier() and element != "None" else None
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -143,9 +154,7 @@ class Reader:
     def _constant(self, tensor: ir.TensorProtocol) -> Tensor:
         return self.encoding.constant(tensor.numpy(), tensor.dtype)
 
-    def _branch(
-        self, node: ir.Node, imports: Mapping[str, int], known: dict[ir.Value, Tensor | None]
-    ) -> list[Tensor]:
+    def _branch(self, node: ir.Node, imports: Mapping[str, int], known: dict[ir.Value, Tensor | None]) -> list[Tensor]:
         """The branch of an If that is decided."""
         condition = self._operand(node.inputs[0], known)
         decided = condition.at((0,) * condition.rank) if condition is not None else None
@@ -217,9 +226,7 @@ def _call(node: ir.Node, imports: Mapping[str, int], inputs: Sequence[Tensor | N
     return Call(schema.normal_domain(node.domain), node.op_type, version, attributes, tuple(given), known)
 
 
-def _of_proto(
-    node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None], own: ir.DataType
-) -> Call:
+def _of_proto(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None], own: ir.DataType) -> Call:
     """A node of a body; floating-point constants, which bodies give in double, get the dtype of the operands."""
     attributes: dict[str, Any] = {}
     for each in node.attribute:
@@ -245,7 +252,7 @@ def _in_names(expression: Any, sizes: Mapping[str, Any]) -> Integer | None:
         return int(expression)
     if expression.is_Symbol:
         return sizes.get(expression.name)
-    parts = [_in_names(each, sizes) for each in expression.args]
+    parts: list[Any] = [_in_names(each, sizes) for each in expression.args]
     if not (expression.is_Add or expression.is_Mul) or any(p is None for p in parts):
         return None
     return product(parts) if expression.is_Mul else plain(sum(parts[1:], parts[0]))
@@ -263,8 +270,3 @@ def _literal(e: Encoding, call: Call) -> Tensor:
     if tensor is None:
         raise Unprovable("a constant of text")
     return e.constant(tensor.numpy(), tensor.dtype)
-
-
-def names_of(values: Collection[ir.Value]) -> list[str]:
-    """The names of values."""
-    return [str(v.name) for v in values]

@@ -16,7 +16,8 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
-from onnxrewrite.proof.domains import Bitwise, Reals
+from onnxrewrite.proof.domains import Reals
+from onnxrewrite.proof.ieee_numbers import Bitwise
 from onnxrewrite.proof.integers import OutOfTime, negated, plain
 from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational, applied
 from onnxrewrite.proof.rounding_bounds import excess, same_atoms
@@ -155,7 +156,9 @@ class Decider:
         if self._in_branches(a, b, premises) or self.valid(a == b, premises, SECONDS):
             return True
         if isinstance(self.encoding.domain, Bitwise) and z3.is_fp(a):
-            self.zeros = self.valid(z3.Or(a == b, z3.And(z3.fpIsZero(a, a.ctx), z3.fpIsZero(b, b.ctx))), premises, SECONDS)
+            self.zeros = self.valid(
+                z3.Or(a == b, z3.And(z3.fpIsZero(a, a.ctx), z3.fpIsZero(b, b.ctx))), premises, SECONDS
+            )
             return self.zeros
         return False
 
@@ -167,10 +170,11 @@ class Decider:
         condition = next((c for c in (_branch(a), _branch(b)) if c is not None), None)
         if condition is None or cases >= _BRANCHES:
             return False
-        return all(
-            self._in_branches(*(z3.substitute(t, (condition, self.encoding.term(v))) for t in (a, b)), premises, cases + 1)
-            for v in (True, False)
-        )
+        for value in (True, False):
+            first, second = (z3.substitute(t, (condition, self.encoding.term(value))) for t in (a, b))
+            if not self._in_branches(first, second, premises, cases + 1):
+                return False
+        return True
 
     # -- real numbers ----------------------------------------------------------------------------------------
 
@@ -184,7 +188,8 @@ class Decider:
         if self._by_normal_form(a, b, premises, depth) or self._by_cases(a, b, premises, depth):
             return True
         wider = [_without_tanh(each) for each in (a, b)]
-        return not (wider[0].eq(a) and wider[1].eq(b)) and self._by_normal_form(*wider, premises, depth)
+        is_wider = not (wider[0].eq(a) and wider[1].eq(b))
+        return is_wider and self._by_normal_form(wider[0], wider[1], premises, depth)
 
     def _by_normal_form(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
         forms = Normalizer()
@@ -210,7 +215,12 @@ class Decider:
         return result
 
     def _unified(
-        self, forms: Normalizer, difference: Polynomial, tried: set[tuple[int, int]], premises: Sequence[Any], depth: int
+        self,
+        forms: Normalizer,
+        difference: Polynomial,
+        tried: set[tuple[int, int]],
+        premises: Sequence[Any],
+        depth: int,
     ) -> bool:
         """Find two atoms of a difference that are equal, and take them for one."""
         atoms = sorted({a for powers, _ in difference for a, _ in powers})
@@ -282,7 +292,7 @@ class Decider:
                 continue
             given = condition if value else plain(negated(condition))
             decided = [z3.substitute(t, (condition, self.encoding.term(value))) for t in (a, b)]
-            if cases >= _CASES or not self._in_case(*decided, [*premises, given], depth, cases):
+            if cases >= _CASES or not self._in_case(decided[0], decided[1], [*premises, given], depth, cases):
                 return False
         return True
 

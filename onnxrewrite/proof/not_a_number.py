@@ -1,7 +1,7 @@
 """NaN beside the reals: which elements are no numbers, where floats are compared.
 
-Over the reals a comparison has an opposite and a maximum is a choice; of NaN neither is true.  So each element of an input
-may be NaN, which is a truth value of its own: what is computed of NaN is NaN, and a comparison with NaN is false.
+Over the reals a comparison has an opposite and a maximum is a choice; of NaN neither is true.  So each element of an
+input may be NaN, which is a truth value of its own: what is computed of NaN is NaN, and a comparison with NaN is false.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def chooses(term: Any) -> bool:
 def elements(term: Any) -> tuple[frozenset[str], frozenset[str], bool]:
     """The elements of inputs in a term outside of sums, the inputs that are read inside of them, and whether there are
     sums."""
-    outside, inside, has_sums = set(), set(), False
+    outside, inside, has_sums = set[str](), set[str](), False
     waiting = [(term, False)]
     seen = set()
     while waiting:

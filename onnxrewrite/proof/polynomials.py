@@ -155,7 +155,9 @@ class Normalizer:
                 return self.scaled(self._atom(turned), Fraction(-1))
         if name in _LAWFUL:
             arguments = [self.term(self.of(a), term.ctx) for a in term.children()]
-            return self._atom(term.decl()(*sorted(arguments, key=lambda t: t.sexpr()) if name in _SYMMETRIC else arguments))  # fmt: skip
+            if name in _SYMMETRIC:
+                arguments.sort(key=lambda t: t.sexpr())
+            return self._atom(term.decl()(*arguments))
         return self._atom(term)
 
     def _exponential(self, argument: Rational, term: Any) -> Rational:

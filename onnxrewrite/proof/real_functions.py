@@ -42,7 +42,7 @@ def _is_given(term: Any) -> bool:
     """True if a term is a number, or an element of an input or a constant: nothing rounded on the way."""
     if z3.is_rational_value(term):
         return True
-    return z3.is_app(term) and term.decl().name().startswith(("input ", "constant "))
+    return bool(z3.is_app(term) and term.decl().name().startswith(("input ", "constant ")))
 
 
 _COMPARISONS: dict[str, Callable[..., Any]] = {

@@ -24,7 +24,7 @@ from onnxrewrite.proof.tensors import Tensor
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.runtime.session import Session, open_session
-from onnxrewrite.system.arrays import Array, Outputs
+from onnxrewrite.system.arrays import Array, Held, Outputs
 
 MAX_SIZE = 64
 """Larger sizes of a model of the solver are not run."""
@@ -159,13 +159,13 @@ def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs
     for guess, binding in zip(guesses, hinted, strict=True):
         if all(0 <= s <= MAX_SIZE for s in binding.values()):
             for plain in _samples(sampler, binding, 1):
-                yield {n: _patched(v, guess.elements.get(n, {})) for n, v in plain.items()}
+                yield {n: _patched(np.asarray(v), guess.elements.get(n, {})) for n, v in plain.items()}
     bindings = [b for b in (*hinted, *usual) if all(s <= MAX_SIZE for s in b.values())]
     unique = [dict(t) for t in dict.fromkeys(tuple(b.items()) for b in bindings)]
     for binding in unique:
         for plain in _samples(sampler, binding, _ROUNDS):
             yield plain
-            yield from ({n: _special(v, number) for n, v in plain.items()} for number in range(_ROUNDS))
+            yield from ({n: _special(np.asarray(v), number) for n, v in plain.items()} for number in range(_ROUNDS))
 
 
 def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterable[Outputs]:
@@ -176,7 +176,7 @@ def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterab
             return
 
 
-def _patched(array: Array, elements: Mapping[tuple[int, ...], Any]) -> Array:
+def _patched(array: Array, elements: Mapping[tuple[int, ...], Any]) -> Held:
     """An array with the elements that a model of the solver gives it."""
     made = np.array(array)
     with np.errstate(all="ignore"):
@@ -196,7 +196,7 @@ def _fitted(value: Any, dtype: Any) -> Any:
     return np.array(value).astype(dtype)
 
 
-def _special(array: Array, number: int) -> Array:
+def _special(array: Array, number: int) -> Held:
     """An array of special values, in an order that differs between rounds."""
     array = np.asarray(array)
     rng = np.random.default_rng([number, array.size])

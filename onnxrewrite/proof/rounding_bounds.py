@@ -98,7 +98,9 @@ class _Magnitudes(Normalizer):
         return Rational(above, self.product(a.below, b.below))
 
     def product(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        result = super().product({m: c or Fraction(1) for m, c in a.items()}, {m: c or Fraction(1) for m, c in b.items()})
+        result = super().product(
+            {m: c or Fraction(1) for m, c in a.items()}, {m: c or Fraction(1) for m, c in b.items()}
+        )
         if all(a.values()) and all(b.values()):
             return result
         exact = super().product(a, b)
@@ -147,7 +149,7 @@ def _is_zero(value: Rational) -> bool:
 
 def _is_constant(term: Any) -> bool:
     """True if an atom is an element of a constant, which is finite."""
-    return z3.is_app(term) and term.decl().name().startswith("constant ")
+    return bool(z3.is_app(term) and term.decl().name().startswith("constant "))
 
 
 def _ratio(own: Mapping[str, int], new: Mapping[str, int], row: Tolerance) -> Fraction | None:

@@ -18,7 +18,9 @@ D = ir.DataType
 _TRUTH = frozenset((*operators(marks="comparison"), "IsNaN", "IsInf"))
 """Operators whose results are truth values, whatever the operands are."""
 
-_ELEMENTWISE = [n for n in operators("pointwise broadcast") if n not in ("Where", "Cast", "CastLike", "Clip", "Identity")]
+_ELEMENTWISE = [
+    n for n in operators("pointwise broadcast") if n not in ("Where", "Cast", "CastLike", "Clip", "Identity")
+]
 
 
 @means(*_ELEMENTWISE)

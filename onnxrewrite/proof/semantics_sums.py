@@ -14,8 +14,19 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
-from onnxrewrite.proof.domains import Reals, wrapped
-from onnxrewrite.proof.integers import Index, Integer, Unprovable, conjunction, floor_divided, larger, plain, product, smaller
+from onnxrewrite.proof.domains import Reals
+from onnxrewrite.proof.exact_integers import wrapped
+from onnxrewrite.proof.integers import (
+    Index,
+    Integer,
+    Unprovable,
+    conjunction,
+    floor_divided,
+    larger,
+    plain,
+    product,
+    smaller,
+)
 from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, from_front, is_exact, means
 
 D = ir.DataType
@@ -287,9 +298,7 @@ def _conv(e: Encoding, call: Call) -> Outputs:
     kernel, each = w.dims[2:], floor_divided(w.dims[0], group)
     dims = [
         plain(floor_divided(plain(n + b + f - d * (k - 1) - 1), s) + 1)
-        for n, b, f, d, k, s in zip(
-            x.dims[2:], pads[:spatial], pads[spatial:], dilations, kernel, strides, strict=True
-        )
+        for n, b, f, d, k, s in zip(x.dims[2:], pads[:spatial], pads[spatial:], dilations, kernel, strides, strict=True)
     ]
 
     def at(index: Index) -> Any:
@@ -309,9 +318,7 @@ def _conv(e: Encoding, call: Call) -> Outputs:
             ]
             weight = w.at((out, channel, *offsets))
             read = (batch, plain(first + channel), *own)
-            return e.choose(
-                conjunction(inside), lambda: x.at(read) * weight, lambda: domain.real(0), x.dtype
-            )
+            return e.choose(conjunction(inside), lambda: x.at(read) * weight, lambda: domain.real(0), x.dtype)
 
         found = e.total([w.dims[1], *kernel], body, "sum", x.dtype)
         return found if bias is None else found + bias.at((out,))
@@ -368,11 +375,15 @@ def _mean(e: Encoding, x: Tensor, axes: Sequence[int], square: str = "") -> Tens
     return e.tensor(x.dtype, total.dims, lambda i: total.at(i) / count)
 
 
+def _difference(e: Encoding, x: Tensor, mean: Tensor) -> Tensor:
+    return e.tensor(x.dtype, x.dims, lambda i: x.at(i) - mean.at(e.narrowed(i, mean.dims, x.dims)))
+
+
 def _normalized(e: Encoding, x: Tensor, axes: Sequence[int], epsilon: float, *, centred: bool) -> Tensor:
     """(x - mean)/√(variance + ε) along axes; without the mean, x/√(mean of squares + ε)."""
     if centred:
         mean = _mean(e, x, axes)
-        x = (lambda old: e.tensor(old.dtype, old.dims, lambda i: old.at(i) - mean.at(e.narrowed(i, mean.dims, old.dims))))(x)  # fmt: skip
+        x = _difference(e, x, mean)
     power = _mean(e, x, axes, "square")
 
     def at(index: Index) -> Any:

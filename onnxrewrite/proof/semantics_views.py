@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,7 @@ from onnxrewrite.proof.integers import (
     Index,
     Integer,
     Unprovable,
-    all_numbers,
     chosen,
-    conjunction,
-    disjunction,
     equal,
     floor_divided,
     larger,
@@ -27,7 +23,6 @@ from onnxrewrite.proof.integers import (
     product,
     quotient,
     smaller,
-    within,
 )
 from onnxrewrite.proof.reshaping import reshaped
 from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, from_front, means
@@ -57,7 +52,7 @@ def _transpose(e: Encoding, call: Call) -> Outputs:
     perm = call.attribute("perm") or tuple(reversed(range(x.rank)))
     if sorted(perm) != list(range(x.rank)):
         raise Unprovable(f"the permutation {list(perm)} of {x.rank} axes")
-    back = np.argsort(perm) if perm else []
+    back = [list(perm).index(k) for k in range(x.rank)]
     return e.tensor(x.dtype, [x.dims[p] for p in perm], lambda i: x.at(tuple(i[b] for b in back)))
 
 
@@ -153,7 +148,8 @@ def _flatten(e: Encoding, call: Call) -> Outputs:
     return view(e, x, [product(x.dims[:axis]), product(x.dims[axis:])])
 
 
-def _numbers(call: Call, name: str) -> list[int] | None:
+def numbers_of(call: Call, name: str) -> list[int] | None:
+    """A parameter that is a list of integers, all of which must be known; None where it is absent."""
     found = call.integers(name)
     if found is not None and not all_numbers(found):
         raise Unprovable(f"{name} of {call.op_type} are not numbers")
@@ -162,7 +158,7 @@ def _numbers(call: Call, name: str) -> list[int] | None:
 
 @means("Squeeze")
 def _squeeze(e: Encoding, call: Call) -> Outputs:
-    x, axes = call.tensor(), _numbers(call, "axes")
+    x, axes = call.tensor(), numbers_of(call, "axes")
     if axes is None:
         if not all(isinstance(d, int) for d in x.dims):
             raise Unprovable("a Squeeze of all axes of size 1, of which none is known to be")
@@ -183,7 +179,7 @@ def _squeeze(e: Encoding, call: Call) -> Outputs:
 
 @means("Unsqueeze")
 def _unsqueeze(e: Encoding, call: Call) -> Outputs:
-    x, axes = call.tensor(), _numbers(call, "axes")
+    x, axes = call.tensor(), numbers_of(call, "axes")
     if axes is None:
         raise Unprovable("Unsqueeze without axes")
     rank = x.rank + len(axes)
@@ -257,9 +253,7 @@ def joined(e: Encoding, parts: Sequence[Tensor], axis: int) -> Tensor:
 def piece(e: Encoding, x: Tensor, axis: int, start: Integer, length: Integer, step: Integer = 1) -> Tensor:
     """Elements of an axis, from one on."""
     dims = [*x.dims[:axis], length, *x.dims[axis + 1 :]]
-    return e.tensor(
-        x.dtype, dims, lambda i: x.at((*i[:axis], plain(start + i[axis] * step), *i[axis + 1 :]))
-    )
+    return e.tensor(x.dtype, dims, lambda i: x.at((*i[:axis], plain(start + i[axis] * step), *i[axis + 1 :])))
 
 
 @means("Split")
@@ -286,7 +280,7 @@ def _split(e: Encoding, call: Call) -> Outputs:
 def _slice(e: Encoding, call: Call) -> Outputs:
     x = call.tensor()
     starts, ends = call.integers("starts"), call.integers("ends")
-    axes = _numbers(call, "axes")
+    axes = numbers_of(call, "axes")
     steps = call.integers("steps") if call.version >= 10 else None
     if starts is None or ends is None or (steps is not None and not all_numbers(steps)):
         raise Unprovable("the bounds of Slice")
@@ -304,7 +298,7 @@ def _bounds(size: Integer, start: Integer, end: Integer, step: int) -> tuple[Int
     """The first place and the number of places of ``start:end:step`` on an axis, clamped as the standard says."""
     if step == 0:
         raise Unprovable("a step of zero")
-    start, end = _counted(start, size), _counted(end, size)
+    start, end = counted_place(start, size), counted_place(end, size)
     low, high = (0, size) if step > 0 else (-1, plain(size - 1))
     first = smaller(larger(start, 0), size if step > 0 else high)
     last = smaller(larger(end, low), high)
@@ -312,134 +306,11 @@ def _bounds(size: Integer, start: Integer, end: Integer, step: int) -> tuple[Int
     return first, larger(floor_divided(plain(distance + (abs(step) - 1)), abs(step)), 0)
 
 
-def _counted(place: Integer, size: Integer) -> Integer:
+def counted_place(place: Integer, size: Integer) -> Integer:
     """A place that may be counted from the end."""
     if isinstance(place, int):
         return place if place >= 0 else plain(size + place)
     return plain(chosen(plain(place < 0), place + size, place))
-
-
-@means("Gather")
-def _gather(e: Encoding, call: Call) -> Outputs:
-    x, indices = call.tensor(0), call.tensor(1)
-    axis = call.axis(x.rank)
-
-    def at(index: Index) -> Any:
-        place = e.domain.as_index(indices.at(index[axis : axis + indices.rank]), indices.dtype)
-        return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + indices.rank :]))
-
-    made = e.tensor(x.dtype, [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]], at)
-    e.everywhere(made)
-    return made
-
-
-def _looked_at(e: Encoding, place: Integer, size: Integer) -> Integer:
-    """An index that may be counted from the end, which must lie inside."""
-    e.require(conjunction([plain(place >= -size), plain(place < size)]), "an index of a gather")
-    return _counted(place, size)
-
-
-@means("GatherElements")
-def _gather_elements(e: Encoding, call: Call) -> Outputs:
-    x, indices = call.tensor(0), call.tensor(1)
-    axis = call.axis(x.rank)
-    for k in range(x.rank):
-        if k != axis:
-            e.require(plain(indices.dims[k] <= x.dims[k]), "the shape of the indices")
-
-    def at(index: Index) -> Any:
-        place = e.domain.as_index(indices.at(index), indices.dtype)
-        return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + 1 :]))
-
-    made = e.tensor(x.dtype, indices.dims, at)
-    e.everywhere(made)
-    return made
-
-
-@means("GatherND")
-def _gather_nd(e: Encoding, call: Call) -> Outputs:
-    x, indices = call.tensor(0), call.tensor(1)
-    batch, width = call.attribute("batch_dims", 0), indices.dims[-1] if indices.rank else None
-    if batch or not isinstance(width, int) or width > x.rank:
-        raise Unprovable("GatherND with batches, or of places of unknown length")
-    outer = indices.rank - 1
-
-    def at(index: Index) -> Any:
-        places = [e.domain.as_index(indices.at((*index[:outer], k)), indices.dtype) for k in range(width)]
-        looked = [_looked_at(e, p, d) for p, d in zip(places, x.dims, strict=False)]
-        return x.at((*looked, *index[outer:]))
-
-    made = e.tensor(x.dtype, [*indices.dims[:outer], *x.dims[width:]], at)
-    e.everywhere(made)
-    return made
-
-
-@means("Pad")
-def _pad(e: Encoding, call: Call) -> Outputs:
-    x, value = call.tensor(), call.optional(2) if call.version >= 11 else None
-    pads = call.integers("pads" if call.version >= 2 else "paddings")
-    if call.version >= 18 and call.optional(3) is not None:
-        axes = [from_front(a, x.rank) for a in _numbers(call, "axes") or []]
-        given, pads = pads or [], [0] * (2 * x.rank)
-        for k, axis in enumerate(axes):
-            pads[axis], pads[axis + x.rank] = given[k], given[k + len(axes)]
-    if pads is None or len(pads) != 2 * x.rank:
-        raise Unprovable("the pads of Pad")
-    begin, finish = pads[: x.rank], pads[x.rank :]
-    dims = [plain(b + d + f) for b, d, f in zip(begin, x.dims, finish, strict=True)]
-    for size in dims:
-        e.require(plain(size >= 0) if not isinstance(size, int) else size >= 0, "a size after Pad")
-    mode = call.attribute("mode", "constant")
-    if mode == "constant":
-        number = call.attribute("value", 0.0)
-        fill = (lambda: value.at((0,) * value.rank)) if value is not None else (lambda: _filling(e, number, x.dtype))
-        return padded(e, x, begin, dims, fill)
-    return _mirrored(e, x, begin, finish, dims, mode)
-
-
-def _filling(e: Encoding, number: float, dtype: ir.DataType) -> Any:
-    if dtype == D.BOOL:
-        return bool(number)
-    return int(number) if dtype.is_integer() else e.domain.number(np.asarray(number).astype(dtype.numpy()), dtype)
-
-
-def padded(e: Encoding, x: Tensor, begin: Sequence[Integer], dims: Sequence[Integer], fill: Any) -> Tensor:
-    """A tensor with others around it; what is negative is cut off."""
-
-    def at(index: Index) -> Any:
-        own = tuple(plain(i - b) for i, b in zip(index, begin, strict=True))
-        needed = [conjunction([True if _is_zero(b) else plain(o >= 0), plain(o < d)]) for o, b, d in zip(own, begin, x.dims, strict=True)]
-        changed = [c for c, b, d, n in zip(needed, begin, x.dims, dims, strict=True) if not (_is_zero(b) and equal(d, n) is True)]
-        return e.choose(conjunction(changed), lambda: x.at(own), fill, x.dtype)
-
-    return e.tensor(x.dtype, dims, at)  # fmt: skip
-
-
-def _is_zero(size: Integer) -> bool:
-    return isinstance(size, int) and size == 0
-
-
-def _mirrored(
-    e: Encoding, x: Tensor, begin: Sequence[Integer], finish: Sequence[Integer], dims: Sequence[Integer], mode: str
-) -> Tensor:
-    if mode not in ("edge", "reflect") or not all(isinstance(b, int) and b >= 0 for b in (*begin, *finish)):
-        raise Unprovable(f"Pad of mode {mode}")
-    if mode == "reflect":
-        for b, f, d in zip(begin, finish, x.dims, strict=True):
-            e.require(plain(d > max(b, f)) if b or f else True, "what Pad reflects")
-
-    def place(i: Integer, b: Integer, d: Integer) -> Integer:
-        own = plain(i - b)
-        if mode == "edge":
-            return smaller(larger(own, 0), plain(d - 1))
-        back = plain(chosen(plain(own < 0), -own, own))
-        return plain(chosen(plain(back < d), back, 2 * (d - 1) - back))
-
-    def at(index: Index) -> Any:
-        cut = zip(index, begin, finish, x.dims, strict=True)
-        return x.at(tuple(i if _is_zero(b) and _is_zero(f) else place(i, b, d) for i, b, f, d in cut))
-
-    return e.tensor(x.dtype, dims, at)
 
 
 @means("Shape")
@@ -506,59 +377,3 @@ def _where(e: Encoding, call: Call) -> Outputs:
         return e.choose(asked(), first, second, yes.dtype)
 
     return e.tensor(yes.dtype, dims, at)
-
-
-@means("DepthToSpace", "SpaceToDepth")
-def _space(e: Encoding, call: Call) -> Outputs:
-    """By the Reshape, Transpose and Reshape that define them."""
-    x, block = call.tensor(), call.attribute("blocksize")
-    if x.rank != 4:
-        raise Unprovable("a picture of another rank")
-    n, c, h, w = x.dims
-    if call.op_type == "SpaceToDepth":
-        for size in (h, w):
-            e.require(equal(modulo(size, block), 0), "whole blocks")
-        apart = view(e, x, [n, c, floor_divided(h, block), block, floor_divided(w, block), block])
-        turned = _turned(e, apart, (0, 3, 5, 1, 2, 4))
-        return view(e, turned, [n, product([c, block * block]), floor_divided(h, block), floor_divided(w, block)])
-    e.require(equal(modulo(c, block * block), 0), "whole blocks")
-    rest = floor_divided(c, block * block)
-    is_first = call.attribute("mode", "DCR") == "DCR"
-    apart = view(e, x, [n, block, block, rest, h, w] if is_first else [n, rest, block, block, h, w])
-    turned = _turned(e, apart, (0, 3, 4, 1, 5, 2) if is_first else (0, 1, 4, 2, 5, 3))
-    return view(e, turned, [n, rest, product([h, block]), product([w, block])])
-
-
-def _turned(e: Encoding, x: Tensor, perm: Sequence[int]) -> Tensor:
-    back = [perm.index(k) for k in range(len(perm))]
-    return e.tensor(x.dtype, [x.dims[p] for p in perm], lambda i: x.at(tuple(i[b] for b in back)))
-
-
-@means("Trilu")
-def _trilu(e: Encoding, call: Call) -> Outputs:
-    x, shift = call.tensor(), call.optional(1)
-    k = shift.at((0,) * shift.rank) if shift is not None else 0
-    if not isinstance(k, int):
-        raise Unprovable("the diagonal of Trilu")
-    upper = bool(call.attribute("upper", 1))
-
-    def at(index: Index) -> Any:
-        distance = plain(index[-1] - index[-2])
-        kept = plain(distance >= k) if upper else plain(distance <= k)
-        return e.choose(kept, lambda: x.at(index), lambda: _filling(e, 0, x.dtype), x.dtype)
-
-    return e.tensor(x.dtype, x.dims, at)
-
-
-@means("NonZero")
-def _nonzero(e: Encoding, call: Call) -> Outputs:
-    """Of a tensor of rank 1 in which no element is zero: all places."""
-    x = call.tensor()
-    place = e.symbol("j")
-    with e.where(within((place,) * x.rank, x.dims)):
-        element = x.at((place,)) if x.rank == 1 else None
-    if not isinstance(element, bool | int) or not element:
-        raise Unprovable("the places of what is not zero")
-    return e.tensor(D.INT64, [1, x.dims[0]], lambda i: i[1])
-
-

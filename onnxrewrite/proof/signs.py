@@ -1,7 +1,8 @@
-"""Signs of real terms that can be seen in the form that they are written in: squares, exponentials, positive numbers."""
+"""Signs of real terms, as far as the form that they are written in shows them: squares, exponentials, numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -10,8 +11,8 @@ import z3
 from onnxrewrite.proof.polynomials import applied
 
 
-def sign_of(term: Any) -> int:
-    """2: positive, 1: not negative, 0: unknown.  By the form that a term is written in."""
+def sign_of(term: Any, is_positive: Callable[[Any], bool] = lambda length: False) -> int:
+    """2: positive, 1: not negative, 0: unknown.  ``is_positive`` says so of the length of a sum."""
     if z3.is_rational_value(term):
         value = Fraction(term.numerator_as_long(), term.denominator_as_long())
         return 2 if value > 0 else 1 if value == 0 else 0
@@ -21,21 +22,22 @@ def sign_of(term: Any) -> int:
     if name == "exp":
         return 2
     if name in ("sqrt", "rounded"):
-        return sign_of(parts[0])
+        return sign_of(parts[0], is_positive)
     if kind == z3.Z3_OP_ADD:
-        signs = [sign_of(p) for p in parts]
+        signs = [sign_of(p, is_positive) for p in parts]
         return 0 if 0 in signs else max(signs)
     if kind in (z3.Z3_OP_MUL, z3.Z3_OP_DIV):
         if kind == z3.Z3_OP_MUL and _is_square(parts):
             return 1
-        signs = [sign_of(p) for p in parts]
+        signs = [sign_of(p, is_positive) for p in parts]
         return 0 if 0 in signs or (kind == z3.Z3_OP_DIV and signs[1] != 2 and not _is_count(parts[1])) else min(signs)
     if kind == z3.Z3_OP_TO_REAL:
         return 1
     if name.startswith("sum over"):
-        return min(sign_of(applied(parts[0], z3.Int("sign!0", term.ctx))), 1)
+        inner = sign_of(applied(parts[0], z3.Int("sign!0", term.ctx)), is_positive)
+        return inner if inner < 2 or is_positive(parts[1]) else 1
     if name == "max":
-        return max(map(sign_of, parts))
+        return max(sign_of(p, is_positive) for p in parts)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Graphs as functions: a tensor is its sizes and a function from an index to an element; a graph makes tensors of tensors.
+"""Graphs as functions: a tensor is its sizes and a function from an index to an element, a node makes some of others.
 
 An element of an integer tensor that depends on sizes and constants alone is *exact*: a number, or a term of the sort
 Int.  Every other element is a term of the sort that the domain gives to its dtype.  Exact integers of 32 bits or more
@@ -21,7 +21,8 @@ import z3
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.by_operator import ByOperator
-from onnxrewrite.proof.domains import Domain, Element
+from onnxrewrite.proof.domains import Domain
+from onnxrewrite.proof.exact_integers import Element
 from onnxrewrite.proof.integers import (
     Condition,
     Index,

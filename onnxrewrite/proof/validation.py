@@ -19,9 +19,10 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.proof import refutation
 from onnxrewrite.proof.definedness import undefined
-from onnxrewrite.proof.domains import Bitwise, Domain, Reals, Uninterpreted
+from onnxrewrite.proof.domains import Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.equality import SECONDS, Decider
+from onnxrewrite.proof.ieee_numbers import Bitwise
 from onnxrewrite.proof.integers import Integer, Unprovable, equal, negated, plain, within
 from onnxrewrite.proof.not_a_number import chooses, elements, is_nan
 from onnxrewrite.proof.refutation import Refutation
@@ -192,7 +193,9 @@ class _Attempt:
         numbers = [d for d in tensor.dims if isinstance(d, int)]
         one_by_one = self.encoding.unrolled and math.prod(numbers) <= MAX_ENUMERATED
         symbols = [self.encoding.symbol("i") for _ in tensor.dims]
-        each = [range(d) if one_by_one and isinstance(d, int) else (s,) for d, s in zip(tensor.dims, symbols, strict=True)]
+        each = [
+            range(d) if one_by_one and isinstance(d, int) else (s,) for d, s in zip(tensor.dims, symbols, strict=True)
+        ]
         return list(itertools.product(*each))
 
     def _differs_at(self, old: Tensor, new: Tensor, place: tuple[Integer, ...]) -> str:
@@ -207,7 +210,8 @@ class _Attempt:
         with self.encoding.where(*premises):
             b = new.at(place)
         if isinstance(self.encoding.domain, Reals) and old.dtype.is_floating_point():
-            return self._differs_in_reals(*(self.encoding.domain.lifted(t, old.dtype) for t in (a, b)), premises)
+            first, second = (self.encoding.domain.lifted(t, old.dtype) for t in (a, b))
+            return self._differs_in_reals(first, second, premises)
         return "" if self.decider.equal(a, b, old.dtype, premises) else "an element is not shown to be equal"
 
     def _differs_in_reals(self, a: Any, b: Any, premises: Sequence[Any]) -> str:
@@ -226,7 +230,7 @@ class _Attempt:
             within_numbers += [self.encoding.term(plain(negated(old)))] if is_alike else []
         if not self.decider.equal_reals(a, b, within_numbers):
             return self.decider.refusal or "an element is not shown to be equal"
-        return undefined(self.decider, a, b)
+        return undefined(self.decider, a, b, premises)
 
     def _fails(self) -> str:
         """What the replacement needs to run and the original does not provide; empty if there is nothing."""

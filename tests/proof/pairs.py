@@ -136,3 +136,7 @@ FALSE["absorbed, but for NaN"] = (
     "float[n] x; float[n] z; l = Min(x, z)  y = Max(l, x)",
     "float[n] x; float[n] z; y = Identity(x)",
 )
+FALSE["a zero of another sign divides"] = (
+    "float[n] x; a = Add(x, 0.0)  y = Reciprocal(a)",
+    "float[n] x; y = Reciprocal(x)",
+)

@@ -8,7 +8,7 @@ from benchmarks.proof_points import CASES
 
 pytest.importorskip("z3")
 
-from onnxrewrite.proof.crosscheck import agreement  # noqa: E402
+from onnxrewrite.proof.crosscheck import agreement
 
 POINTS = 300
 

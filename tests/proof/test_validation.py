@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from proof import pairs
 
 from onnxrewrite.ir import text
 from onnxrewrite.ruletest.fuzz.judge import differs_at
-from proof import pairs
 
 z3 = pytest.importorskip("z3")
 

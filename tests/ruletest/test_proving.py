@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pytest
-
-from benchmarks.handwritten import Wrong, collected, wrong
-from benchmarks import wrong_rules
 from library import LIBRARY
+
+from benchmarks import wrong_rules
+from benchmarks.handwritten import Wrong, collected, wrong
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rules import FLOATS, Attr, Var, op
 from onnxrewrite.ruletest.fuzz.judge import differs_at
 
 pytest.importorskip("z3")
 
-from onnxrewrite.proof.validation import BITWISE, WITHIN_BOUND, Proof  # noqa: E402
-from onnxrewrite.proof.replaying import failing  # noqa: E402
-from onnxrewrite.ruletest.proving import prove_rule  # noqa: E402
+from onnxrewrite.proof.replaying import failing
+from onnxrewrite.proof.validation import BITWISE, WITHIN_BOUND, Proof
+from onnxrewrite.ruletest.proving import prove_rule
 
 FEW = 12
 
@@ -24,7 +24,9 @@ def named(name: str) -> Rule:
     return next(r for r in LIBRARY if r.name == name)
 
 
-@pytest.mark.parametrize("name", ["transpose-identity", "pad-of-pad", "where-not", "expand-of-expand", "piece-of-concat"])
+@pytest.mark.parametrize(
+    "name", ["transpose-identity", "pad-of-pad", "where-not", "expand-of-expand", "piece-of-concat"]
+)
 def test_index_rules_are_proved_to_the_bit(name: str) -> None:
     found = prove_rule(named(name), LIBRARY, count=FEW)
     assert found.is_proved, found.reason

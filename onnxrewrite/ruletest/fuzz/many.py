@@ -51,7 +51,8 @@ def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Pl
     ``cached`` says whether a verdict was remembered, ``saved`` is the path of the test that was written.
     """
     memory, library = Memory(), registry.load(request.rules)
-    keys = {name: memory.key(_named(library, name), request.seed, request.count, proves=request.proves) for name in names}
+    seed, count, proves = request.seed, request.count, request.proves
+    keys = {name: memory.key(_named(library, name), seed, count, proves=proves) for name in names}
     unknown = []
     for name, key in keys.items():
         known = memory.get(key) if request.remembers else None

@@ -94,7 +94,8 @@ class Memory:
         """A digest of what a verdict depends on: rule and parts, seed, count, whether a proof was asked for, this
         program, what it runs on."""
         told = [f.name for f in fields(Verdict)]  # what is remembered of another version may tell something else
-        parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, "told": told, "proves": proves, **versions()}
+        asked = {"seed": seed, "count": count, "proves": proves}
+        parts = {"rule": fingerprint(rule).sha256, "told": told, **asked, **versions()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def get(self, key: str) -> dict[str, Json] | None:

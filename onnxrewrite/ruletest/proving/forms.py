@@ -1,8 +1,8 @@
 """Forms of a rule: the distinct graphs that the fuzzer stages and the rule rewrites, with names for their sizes.
 
-A size is given a name wherever the rule still fires then: first every size its own, then equal ones the same, then those
-that may have one, one after the other.  So a form whose sizes have names is proved for all sizes at which the rule
-takes it, and a size that stays a number is one that the rule asks for.
+A size is given a name wherever the rule still fires then: first every size its own, then equal ones the same, then
+those that may have one, one after the other.  So a form whose sizes have names is proved for all sizes at which the
+rule takes it, and a size that stays a number is one that the rule asks for.
 """
 
 from __future__ import annotations
