@@ -14,6 +14,7 @@ from onnxrewrite.proof.integers import (
     Index,
     Integer,
     Unprovable,
+    all_numbers,
     chosen,
     equal,
     floor_divided,
@@ -373,7 +374,9 @@ def _where(e: Encoding, call: Call) -> Outputs:
     dims = e.broadcast([condition.dims, yes.dims, no.dims])
 
     def at(index: Index) -> Any:
-        asked, first, second = (lambda t=t: t.at(e.narrowed(index, t.dims, dims)) for t in (condition, yes, no))
-        return e.choose(asked(), first, second, yes.dtype)
+        def of(tensor: Tensor) -> Any:
+            return tensor.at(e.narrowed(index, tensor.dims, dims))
+
+        return e.choose(of(condition), lambda: of(yes), lambda: of(no), yes.dtype)
 
     return e.tensor(yes.dtype, dims, at)
