@@ -23,7 +23,7 @@ from onnxrewrite.ir import text
 from onnxrewrite.proof.domains import Domain, Reals
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.integers import Unprovable, within
+from onnxrewrite.proof.index_terms import Unprovable, within
 from onnxrewrite.proof.polynomials import applied
 from onnxrewrite.proof.tensors import Encoding, Tensor
 from onnxrewrite.runtime.session import open_session

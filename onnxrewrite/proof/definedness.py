@@ -15,7 +15,7 @@ from onnxrewrite.proof.polynomials import applied, subterms
 from onnxrewrite.proof.signs import sign_of
 
 if TYPE_CHECKING:
-    from onnxrewrite.proof.equality import Decider
+    from onnxrewrite.proof.deciding import Decider
 
 Condition = tuple[str, Any]
 """What must hold, ``root``, ``log``, ``divisor`` or ``power``, and of which term."""

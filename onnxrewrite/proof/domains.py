@@ -23,7 +23,7 @@ import z3
 
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.proof.exact_integers import Element, Typed, exact, logical
-from onnxrewrite.proof.integers import Unprovable, chosen, plain
+from onnxrewrite.proof.index_terms import Unprovable, chosen, plain
 
 D = ir.DataType
 

@@ -28,7 +28,7 @@ from onnxrewrite.proof import (  # noqa: F401  (register)
     semantics_views,
 )
 from onnxrewrite.proof.domains import Reals
-from onnxrewrite.proof.integers import Integer, OutOfTime, Unprovable, all_numbers, plain, product
+from onnxrewrite.proof.index_terms import Integer, OutOfTime, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
 
 ELEMENTS = "onnxrewrite.elements"

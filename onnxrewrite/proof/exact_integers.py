@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 import z3
 
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Unprovable,
     chosen,
     conjunction,

@@ -10,7 +10,7 @@ from typing import Any
 
 import z3
 
-from onnxrewrite.proof.integers import chosen, conjunction, disjunction, negated
+from onnxrewrite.proof.index_terms import chosen, conjunction, disjunction, negated
 from onnxrewrite.proof.polynomials import applied, subterms
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from onnxrewrite.proof.integers import Unprovable, conjunction, plain
+from onnxrewrite.proof.index_terms import Unprovable, conjunction, plain
 
 Powers: TypeAlias = tuple[tuple[int, int], ...]
 Guards: TypeAlias = tuple[int, ...]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import z3
 
-from onnxrewrite.proof.integers import Unprovable
+from onnxrewrite.proof.index_terms import Unprovable
 from onnxrewrite.proof.not_a_number import compared
 
 if TYPE_CHECKING:

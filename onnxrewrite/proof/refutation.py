@@ -165,7 +165,10 @@ def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs
     for binding in unique:
         for plain in _samples(sampler, binding, _ROUNDS):
             yield plain
-            yield from ({n: _special(np.asarray(v), number) for n, v in plain.items()} for number in range(_ROUNDS))
+            yield from (
+                {n: _special(np.asarray(v), number, k) for k, (n, v) in enumerate(plain.items())}
+                for number in range(_ROUNDS)
+            )
 
 
 def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterable[Outputs]:
@@ -196,10 +199,10 @@ def _fitted(value: Any, dtype: Any) -> Any:
     return np.array(value).astype(dtype)
 
 
-def _special(array: Array, number: int) -> Held:
-    """An array of special values, in an order that differs between rounds."""
+def _special(array: Array, number: int, place: int) -> Held:
+    """An array of special values, others in each round and for each input."""
     array = np.asarray(array)
-    rng = np.random.default_rng([number, array.size])
+    rng = np.random.default_rng([number, place, array.size])
     with np.errstate(all="ignore"):
         if array.dtype.kind in "iu":
             return np.array(rng.choice(np.array(_WHOLE, np.int64), array.shape)).astype(array.dtype)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import z3
 
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
     Unprovable,

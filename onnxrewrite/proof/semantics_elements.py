@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.proof.integers import Index, Integer, Unprovable, plain
+from onnxrewrite.proof.index_terms import Index, Integer, Unprovable, plain
 from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, means
 
 D = ir.DataType

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
     Unprovable,

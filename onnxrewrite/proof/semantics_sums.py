@@ -16,7 +16,7 @@ import z3
 
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.exact_integers import wrapped
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
     Unprovable,

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
     Unprovable,

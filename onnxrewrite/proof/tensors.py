@@ -23,7 +23,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.by_operator import ByOperator
 from onnxrewrite.proof.domains import Domain
 from onnxrewrite.proof.exact_integers import Element
-from onnxrewrite.proof.integers import (
+from onnxrewrite.proof.index_terms import (
     Condition,
     Index,
     Integer,

@@ -18,12 +18,12 @@ import z3
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.proof import refutation
+from onnxrewrite.proof.deciding import SECONDS, Decider
 from onnxrewrite.proof.definedness import undefined
 from onnxrewrite.proof.domains import Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
-from onnxrewrite.proof.equality import SECONDS, Decider
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.integers import Integer, Unprovable, equal, negated, plain, within
+from onnxrewrite.proof.index_terms import Integer, Unprovable, equal, negated, plain, within
 from onnxrewrite.proof.not_a_number import chooses, elements, is_nan
 from onnxrewrite.proof.refutation import Refutation
 from onnxrewrite.proof.tensors import Encoding, Tensor

@@ -18,7 +18,7 @@ import z3
 
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.integers import OutOfTime, negated, plain
+from onnxrewrite.proof.index_terms import OutOfTime, negated, plain
 from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational, applied
 from onnxrewrite.proof.rounding_bounds import excess, same_atoms
 from onnxrewrite.proof.signs import sign_of
