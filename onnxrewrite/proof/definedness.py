@@ -1,4 +1,4 @@
-"""Where a real term is defined: roots of no negative numbers, logarithms of positive ones, no division by zero.
+"""Definedness of real terms: roots of no negative numbers, logarithms of positive ones, no division by zero.
 
 Two terms that are equal where both are defined differ as soon as one of them is NaN, or infinite, where the other is
 not.  So the conditions of each must follow from those of the other: they are the same, or hold always.
