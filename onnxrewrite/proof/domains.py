@@ -214,12 +214,13 @@ class Reals(Domain):
         return None
 
     def _narrowed(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
-        """A number in a dtype of fewer digits: one more rounding, where the result has no more digits than that."""
+        """A number in a dtype of fewer digits, one more rounding where the result has no more digits than that; or of
+        more.  Either is marked, for what is rounded in between counts otherwise."""
+        real = z3.RealSort(self.context)
         if FORMATS[target][1] >= FORMATS[source][1]:
-            return term
+            return z3.Function("widened", real, real)(term)
         if 2.0 ** -FORMATS[target][1] > self.unit:
             raise Unprovable("a cast to fewer digits than the result has")
-        real = z3.RealSort(self.context)
         return z3.Function("rounded", real, real)(term)
 
     def count(self, size: Any) -> Any:

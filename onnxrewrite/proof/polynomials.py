@@ -144,7 +144,7 @@ class Normalizer:
         name = term.decl().name()
         if name == "sum over":
             return self._sum(term)
-        if name == "rounded":
+        if name in ("rounded", "widened"):
             return self.of(term.arg(0))
         if name == "exp":
             return self._exponential(self.of(term.arg(0)), term)

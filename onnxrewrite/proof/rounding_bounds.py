@@ -13,7 +13,7 @@ infinite, or large.  What is counted for a sum over L elements is L, for a divis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -26,36 +26,49 @@ Counts: TypeAlias = dict[str, int]
 """The number of roundings: "1" to those that are always there, the length of a sum to the number of such sums."""
 
 
+FEW_DIGITS = "digits"
+"""The count of roundings in a dtype of fewer digits than the result has, of which no bound is known."""
+
+
 def roundings(term: Any) -> Counts:
     """The largest number of roundings, one after the other, between the elements of inputs and a term."""
-    known: dict[int, Counts] = {}
+    known: dict[tuple[int, bool], Counts] = {}
     held = []
 
-    def of(each: Any) -> Counts:
-        if each.get_id() not in known:
+    def of(each: Any, is_wide: bool) -> Counts:
+        key = each.get_id(), is_wide
+        if key not in known:
             held.append(each)
-            known[each.get_id()] = _roundings(each, of)
-        return known[each.get_id()]
+            known[key] = _roundings(each, of, is_wide=is_wide)
+        return known[key]
 
-    return of(term)
+    return of(term, False)
 
 
-_FREE = (z3.Z3_OP_UMINUS, z3.Z3_OP_ITE)
+_FREE = (z3.Z3_OP_UMINUS, z3.Z3_OP_ITE, z3.Z3_OP_TO_REAL)
 """What rounds nothing; a size becomes a float exactly."""
 
+_EXACT = ("max", "min", "input ", "constant ")
 
-def _roundings(term: Any, of: Any) -> Counts:
+
+def _roundings(term: Any, of: Callable[[Any, bool], Counts], *, is_wide: bool) -> Counts:
+    """``is_wide``: in a dtype of more digits than the result, in which roundings do not count."""
     if not z3.is_app(term) or not z3.is_real(term) or not term.num_args():
         return {}
-    if term.decl().name().endswith(" over"):
+    name = term.decl().name()
+    if name == "rounded":
+        return _joined(of(term.arg(0), True), {"1": 1}, add=True)
+    if name == "widened":
+        inner = of(term.arg(0), False)
+        return inner if is_wide or not inner else {FEW_DIGITS: 1}
+    if name.endswith(" over"):
         _, body = opened(term.arg(0), "b!0")
-        return _joined(of(body), {str(term.arg(1)): 1}, add=True)
+        own = {} if is_wide else {str(term.arg(1)): 1}
+        return _joined(of(body, is_wide), own, add=True)
     result: Counts = {}
     for each in term.children():
-        result = _joined(result, of(each))
-    if term.decl().kind() in _FREE or term.decl().name().startswith(("input ", "constant ")):
-        return result
-    if term.decl().kind() == z3.Z3_OP_TO_REAL or term.decl().name() in ("max", "min"):
+        result = _joined(result, of(each, is_wide))
+    if is_wide or term.decl().kind() in _FREE or name.startswith(_EXACT):
         return result
     steps = term.num_args() - 1 if term.decl().kind() in (z3.Z3_OP_ADD, z3.Z3_OP_MUL, z3.Z3_OP_SUB) else 1
     return _joined(result, {"1": steps}, add=True)
@@ -81,7 +94,7 @@ class _Magnitudes(Normalizer):
         return super()._of(term)
 
     def _function(self, term: Any) -> Rational:
-        if term.decl().name() in ("sum over", "rounded"):
+        if term.decl().name() in ("sum over", "rounded", "widened"):
             return super()._function(term)
         found = self._forms.of(term)
         return Rational({m: abs(c) for m, c in found.above.items()}, found.below)
@@ -156,6 +169,8 @@ def _ratio(own: Mapping[str, int], new: Mapping[str, int], row: Tolerance) -> Fr
     """The factor by which magnitudes may grow beside the numbers of roundings; None where these are too many."""
     k, floor = Fraction(row.k), Fraction(row.floor)
     factor = None
+    if FEW_DIGITS in new:
+        return None
     for length, count in new.items():
         most = max(k * own.get(length, 0), floor) if length == "1" else k * own.get(length, 0)
         if count > most:

@@ -21,7 +21,7 @@ def sign_of(term: Any, is_positive: Callable[[Any], bool] = lambda length: False
     kind, name, parts = term.decl().kind(), term.decl().name(), term.children()
     if name == "exp":
         return 2
-    if name in ("sqrt", "rounded"):
+    if name in ("sqrt", "rounded", "widened"):
         return sign_of(parts[0], is_positive)
     if kind == z3.Z3_OP_ADD:
         signs = [sign_of(p, is_positive) for p in parts]
@@ -46,8 +46,12 @@ def _is_count(term: Any) -> bool:
     return bool(term.decl().kind() == z3.Z3_OP_TO_REAL)
 
 
+def _factors(term: Any) -> list[Any]:
+    return [f for c in term.children() for f in _factors(c)] if z3.is_mul(term) else [term]
+
+
 def _is_square(parts: list[Any]) -> bool:
-    left = list(parts)
+    left = [f for p in parts for f in _factors(p)]
     while left:
         first = left.pop()
         if z3.is_rational_value(first) and sign_of(first):

@@ -140,3 +140,11 @@ FALSE["a zero of another sign divides"] = (
     "float[n] x; a = Add(x, 0.0)  y = Reciprocal(a)",
     "float[n] x; y = Reciprocal(x)",
 )
+FALSE["a sum in half precision"] = (
+    "float16[n,m] x; w = Cast<to=1>(x)  s = ReduceSum(w, {1})  y = Cast<to=10>(s)",
+    "float16[n,m] x; y = ReduceSum(x, {1})",
+)
+FALSE["a factor in half precision"] = (
+    "float16[n] x; float16[n] z; a = Cast<to=1>(x)  b = Cast<to=1>(z)  y = Mul(a, b)",
+    "float16[n] x; float16[n] z; p = Mul(x, z)  y = Cast<to=1>(p)",
+)
