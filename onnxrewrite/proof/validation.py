@@ -233,7 +233,7 @@ class _Attempt:
         return undefined(self.decider, a, b, premises)
 
     def _fails(self) -> str:
-        """What the replacement needs to run and the original does not provide; empty if there is nothing."""
+        """A requirement of the replacement that the original does not provide; empty if there is none."""
         for condition, what in self.encoding.obligations:
             if not self.decider.valid(condition):
                 return f"the replacement may not run: {what}"

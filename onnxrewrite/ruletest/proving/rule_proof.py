@@ -80,7 +80,7 @@ class RuleProof:
 
     @property
     def extent(self) -> str:
-        """What it was proved for: the number of forms, ranks and dtypes, and whether numbers are left among sizes."""
+        """The extent of the proof: the number of forms, ranks and dtypes, and whether numbers are left among sizes."""
         ranks = sorted({r for f in self.forms for r in f.form.ranks})
         dtypes = sorted({d for f in self.forms for d in f.form.dtypes})
         fixed = sum(f.form.numbers > 0 for f in self.forms)
