@@ -31,7 +31,9 @@ def test_what_is_false_is_not_proved(name: str) -> None:
         assert differs_at(before, after, found.feeds)
 
 
-REFUTED = [n for n in pairs.FALSE if n not in ("a sum that cancels", "a sum in half precision", "a factor in half precision")]
+REFUTED = [
+    n for n in pairs.FALSE if n not in ("a sum that cancels", "a sum in half precision", "a factor in half precision")
+]
 
 
 @pytest.mark.parametrize("name", REFUTED)
