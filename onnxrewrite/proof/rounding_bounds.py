@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from onnxrewrite.proof.polynomials import ONE, Normalizer, Polynomial, Rational, opened
+from onnxrewrite.proof.polynomials import ONE, Normalizer, Polynomial, Rational, opened, subterms
 from onnxrewrite.reference.tolerance import Tolerance
 
 Counts: TypeAlias = dict[str, int]
@@ -126,6 +126,8 @@ def _added(a: Polynomial, b: Polynomial) -> Polynomial:
 
 def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
     """The reason why the bound of ``after`` is not within what is allowed beside that of ``before``; empty if it is."""
+    if _narrowed(forms, before) != _narrowed(forms, after):
+        return "a cast to fewer digits of another number"
     own, new = roundings(before), roundings(after)
     allowed = _ratio(own, new, row)
     if allowed is None:
@@ -142,6 +144,18 @@ def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
         if y > x * allowed:
             return "an addend that is much larger than it was"
     return ""
+
+
+def _narrowed(forms: Normalizer, term: Any) -> set[str]:
+    """The numbers that are cast to fewer digits: what was summed up before costs a rounding of the sum, and what is
+    summed up after that one of each addend, however much these cancel."""
+    found = set()
+    for each in subterms(term):
+        if z3.is_app(each) and each.decl().name() == "rounded":
+            inner = each.arg(0)
+            is_open = any(z3.is_var(t) for t in subterms(inner))
+            found.add((inner if is_open else forms.term(forms.of(inner), inner.ctx)).sexpr())
+    return found
 
 
 def same_atoms(before: Any, after: Any) -> bool:

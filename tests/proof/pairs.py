@@ -148,3 +148,7 @@ FALSE["a factor in half precision"] = (
     "float16[n] x; float16[n] z; a = Cast<to=1>(x)  b = Cast<to=1>(z)  y = Mul(a, b)",
     "float16[n] x; float16[n] z; p = Mul(x, z)  y = Cast<to=1>(p)",
 )
+FALSE["each addend cast before the sum"] = (
+    "float[n,3] x; s = ReduceSum(x, {1})  y = Cast<to=10>(s)",
+    "float[n,3] x; c = Cast<to=10>(x)  y = ReduceSum(c, {1})",
+)
