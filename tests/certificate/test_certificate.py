@@ -171,8 +171,8 @@ def test_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for content, part in (
         ("[]", "is JSON, but no certificate"),
         ('{"a": 1}', "is JSON, but no certificate"),
-        ('{"certificate": 3}', "digest is missing"),
-        ('{"certificate": 3, "digest": [NaN]}', "is not JSON"),
+        ('{"certificate": 4}', "digest is missing"),
+        ('{"certificate": 4, "digest": [NaN]}', "is not JSON"),
         ("[" * 100_000, "is nested more deeply"),
         ("1" * 10_000, "is not JSON"),
     ):
