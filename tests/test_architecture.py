@@ -26,6 +26,7 @@ ROOMS = (
     "interop",
     "inputs",
     "reference",
+    "proof",
     "checks",
     "measure",
     "compiler",

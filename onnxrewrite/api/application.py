@@ -92,6 +92,7 @@ def apply(
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
+    only_proved: bool = False,
     measurements: str | os.PathLike[str] | None = None,
     signed_by: Iterable[str | os.PathLike[str]] = (),
 ) -> Result:
@@ -125,6 +126,8 @@ def apply(
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
             takes longer and does not change the result.
+        only_proved: Rewrite only where both sides are proved to compute the same, which needs z3 (the extra ``prove``);
+            the proofs stand in the certificate.
         measurements: A file of signed measurements, as ``onnxrewrite tune export`` writes it: with it ``fastest``
             measures nothing, takes what is not there for granted, and gives the same result everywhere.  Without it,
             what ONNXREWRITE_MEASUREMENTS says, else the database of this machine is used.
@@ -152,6 +155,7 @@ def apply(
         assume=assume,
         seed=seed,
         conflicts=conflicts,
+        only_proved=only_proved,
         measurements=os.fspath(measurements) if measurements is not None else None,
         signed_by=tuple(os.fspath(key) for key in signed_by),
     )

@@ -27,7 +27,7 @@ from onnxrewrite.runtime.settings import Level
 from onnxrewrite.system import files
 from onnxrewrite.system.constraints import Count, Error, Inside, Must, Seconds, Size
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the schema; another one is refused."""
 
 SUFFIX: Final = ".certificate.json"
@@ -73,6 +73,7 @@ class Options:
         named_sums: True if a dimension that is called like a computation is taken for its result.
         inputs: Arrays for the checks.
         assume: The assumptions that were asked for.
+        only_proved: True if only rewrites that are proved were asked for.
     """
 
     target: str
@@ -87,6 +88,7 @@ class Options:
     budget: Seconds
     named_sums: bool
     assume: list[str]
+    only_proved: bool
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class Certificate:
         rules: The rules that took part, by name.
         modules: Digests of the modules that they are written in.
         sites: Both sides of the rewrites, by id; equal ones stand here once.
+        proofs: Scripts of SMT-LIB whose goals have no model, by SHA-256, of the sites that have a proof.
         rewrites: The applied rewrites, in order.
         undone: The rewrites that were turned down, by a check or for their speed.
         assumes: Assumptions about the data, each to the rules that make it; to none where all would.
@@ -184,6 +187,7 @@ class Certificate:
     rules: dict[str, RuleRecord]
     modules: dict[str, str]
     sites: dict[str, SiteRecord]
+    proofs: dict[str, str]
     rewrites: list[Rewrite]
     undone: list[Undone]
     assumes: dict[str, list[str]]
@@ -247,6 +251,10 @@ def _certificate(content: bytes) -> Certificate:
     lost = next((r.site for r in certificate.rewrites if r.site not in certificate.sites), None)
     if lost is not None:
         raise _Unusable(f"is not whole: sites.{_short(lost)} is missing")
+    scripts = (site.proof.sha256 for site in certificate.sites.values() if site.proof is not None)
+    unproved = next((digest for digest in scripts if digest not in certificate.proofs), None)
+    if unproved is not None:
+        raise _Unusable(f"is not whole: proofs.{_short(unproved)} is missing")
     for name, told in (("input", certificate.input), ("output", certificate.output)):
         if told is not None and PurePath(told.path).name not in told.sha256:
             raise _Unusable(f"is not whole: {name}.sha256 lacks the model, {_short(told.path)}")

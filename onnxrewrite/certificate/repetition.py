@@ -24,6 +24,7 @@ from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Result
 from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.proof import require_prover
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint
 from onnxrewrite.rewrite.rule import Rule
@@ -100,9 +101,23 @@ class Original:
 
         Raises:
             UsageError, RuleError: The rules cannot be used.
-            CheckError: A rule is not what it was, or what comes out is not.
+            CheckError: A rule is not what it was, what comes out is not, or a proof does not hold.
         """
-        return self._repeat("off", self._verdicts(checks=False), {}, progress)
+        repeated = self._repeat("off", self._verdicts(checks=False), {}, progress)
+        self._replay_proofs()
+        return repeated
+
+    def _replay_proofs(self) -> None:
+        """Give the goals of all proofs to the solver again."""
+        if not self.then.proofs:
+            return
+        require_prover()
+        from onnxrewrite.proof.replaying import failing
+
+        for digest, script in self.then.proofs.items():
+            reason = failing(script, digest)
+            if reason:
+                raise CheckError(f"{self.where}: the proof {digest[:16]} does not hold: {reason}")
 
     def recheck(self, inputs: Feeds | None = None, progress: Progress | None = None) -> tuple[Repeated, list[str]]:
         """Repeat the rewriting with all its checks, on the same seed; and what these say otherwise now.
@@ -192,6 +207,7 @@ class Original:
             budget=then.budget,
             named_sums=then.named_sums,
             assume=then.assume,
+            only_proved=then.only_proved and level != "off",
         )
         return run.apply(self.source, request, progress=progress, verdicts=verdicts)
 

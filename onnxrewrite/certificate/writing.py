@@ -22,6 +22,7 @@ from onnxrewrite.certificate.record import (
 )
 from onnxrewrite.certificate.trust import moved
 from onnxrewrite.checks.findings import ModelCheck, model_check
+from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.compiler.result import Result, Speed
 from onnxrewrite.io import preserved
@@ -86,6 +87,7 @@ def certificate(
         rules={name: RuleRecord(each.sha256, sorted(each.modules)) for name, each in prints.items()},
         modules=_modules([source_digests(result.request.sources), *(each.modules for each in prints.values())]),
         sites={record.id: record for record in records},
+        proofs=_proofs(result, records),
         rewrites=[Rewrite(a.rule, a.value, a.scope, a.record.id) for a in result.trace.applied],
         undone=_undone(result),
         assumes=result.assumes,
@@ -129,8 +131,16 @@ def _options(request: Request, folder: Path, arrays: Mapping[str, Path]) -> Opti
         threads=request.threads,
         budget=request.budget,
         named_sums=request.named_sums,
+        only_proved=request.only_proved,
         assume=[each.option for each in ON_REQUEST if each not in request.withheld],
     )
+
+
+def _proofs(result: Result, records: Iterable[SiteRecord]) -> dict[str, str]:
+    """The scripts of the proofs that records name."""
+    check = result.rewrite_log.check
+    scripts = check.prover.scripts if check is not None and check.prover is not None else {}
+    return {r.proof.sha256: scripts[r.proof.sha256] for r in records if r.proof is not None}
 
 
 def _undone(result: Result) -> list[Undone]:

@@ -71,7 +71,8 @@ class RewriteLog:
         if wrong is None and self.check is not None:
             wrong = self.check(site)
         found = _record(self.check.last) if self.check is not None else None
-        self._last = SiteRecord(before, after, found)
+        proof = self.check.proof if self.check is not None else None
+        self._last = SiteRecord(before, after, found, proof)
         if wrong is not None:
             self.failed.append((site.key, self._last, wrong))
         return wrong

@@ -13,6 +13,8 @@ from onnxrewrite.checks.assumed import classes
 from onnxrewrite.checks.likeness import structure
 from onnxrewrite.checks.site import SiteCheck, Trials, check_site
 from onnxrewrite.checks.site_inputs import ELEMENTS
+from onnxrewrite.checks.site_proof import SiteProver
+from onnxrewrite.checks.site_record import ProofRecord
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.ir.dims import MAX_RANK
 from onnxrewrite.ir.facts import Facts
@@ -35,6 +37,10 @@ UNCHECKED = "it cannot be run by itself"
 """The beginning of a reason where nothing was found wrong, but nothing right either, and the rule needs a check."""
 
 
+UNPROVED = "it is not proved"
+"""The beginning of a reason where only what is proved may be rewritten."""
+
+
 @dataclass
 class SiteChecker:
     """Checks sites; to be called by the driver.
@@ -42,8 +48,10 @@ class SiteChecker:
     Args:
         lower: Makes a small model runnable: the replacement may hold operators newer than the model's opset.
         seed: Of the sampled inputs.
+        prover: Proves sites, where only those that are proved may be rewritten; None where that is not asked for.
 
     Attributes:
+        proof: The proof of the site of the last call; None where there is none.
         ok: Sites that ran and agreed; ``distinct`` of them differ in structure.
         not_run: Reason to the number of sites that could not be run on their own.
         last: The result of the last call.
@@ -51,6 +59,8 @@ class SiteChecker:
 
     lower: Callable[[ir.Model], None]
     seed: int = 0
+    prover: SiteProver | None = None
+    proof: ProofRecord | None = None
     ok: int = 0
     distinct: set[str] = field(default_factory=set)
     not_run: Counter[str] = field(default_factory=Counter)
@@ -68,15 +78,31 @@ class SiteChecker:
         or kept it from being run."""
         key, result = self._known(site)
         self.last = result
+        self.proof = None
         if result.status == "failed":
             return result.reason
+        unproved = self._unproved(site) if self.prover is not None else None
+        if unproved is not None:
+            return f"{UNPROVED}: {unproved}"
         if result.status == "ok":
             self.ok += 1
             self.distinct.add(key)
-        elif site.needs_check:
+        elif site.needs_check and self.proof is None:
             return f"{UNCHECKED}: {result.reason}"
         else:
             self.not_run[result.reason] += 1
+        return None
+
+    def _unproved(self, site: Site) -> str | None:
+        """The reason why a site is not proved; None if it is, and the proof is kept."""
+        found = sides(site)
+        if isinstance(found, str):
+            return found
+        assert self.prover is not None
+        proved = self.prover.prove(*found, site.assumes)
+        if isinstance(proved, str):
+            return proved
+        self.proof = proved
         return None
 
     def _known(self, site: Site) -> tuple[str, SiteCheck]:

@@ -26,12 +26,24 @@ class CheckRecord:
 
 
 @dataclass(frozen=True)
+class ProofRecord:
+    """A proof that both sides compute the same: its domain, its strength, the number of its goals, and SHA-256 of the
+    script of SMT-LIB."""
+
+    domain: str
+    strength: str
+    goals: Count
+    sha256: str
+
+
+@dataclass(frozen=True)
 class SiteRecord:
-    """Both sides of a rewrite as lines of text, and their check; None where none was asked for."""
+    """Both sides of a rewrite as lines of text, their check and their proof; None where none was asked for."""
 
     before: list[str]
     after: list[str]
     check: CheckRecord | None
+    proof: ProofRecord | None = None
 
     @property
     def id(self) -> str:

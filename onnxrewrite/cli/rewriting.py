@@ -53,6 +53,10 @@ class Rewriting:
         typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
     ] = True
     assume: options.Assume = field(default_factory=list)
+    only_proved: Annotated[
+        bool,
+        typer.Option("--only-proved", help="Rewrite only where both sides are proved to compute the same; needs z3."),
+    ] = False
     seed: options.Seed = 0
     measured: options.Measured
 
@@ -79,6 +83,7 @@ class Rewriting:
             seed=self.seed,
             progress=progress,
             conflicts=conflicts,
+            only_proved=self.only_proved,
             measurements=self.measured.measurements,
             signed_by=self.measured.signed_by,
         )

@@ -13,6 +13,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, render, say
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
+from onnxrewrite.proof import require_prover
 from onnxrewrite.system import files
 
 
@@ -33,6 +34,11 @@ class _Effort:
         typer.Option("--save", metavar="FOLDER", help="Write counterexamples there: model, inputs, failing test."),
     ] = None
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Whether verdicts of earlier runs count.")] = True
+    prove: Annotated[bool, typer.Option("--prove", help="Prove what passes, too; needs z3.")] = False
+    scripts: Annotated[
+        Path | None,
+        typer.Option("--scripts", metavar="FOLDER", help="Write proofs there, RULE.smt2; implies --prove."),
+    ] = None
 
 
 def verify(
@@ -49,7 +55,7 @@ def verify(
 ) -> None:
     """Try rules on many graphs, made from their patterns and examples, and compare both sides.
 
-    A verdict is no proof: it says what was tried.
+    A verdict other than *proved* is no proof: it says what was tried.
 
     Exit status: 0 nothing was found wrong; 1 a rule is refuted, or could not be tried; 2 no such rule.
     """
@@ -59,11 +65,17 @@ def verify(
         raise UsageError("give the names of rules, or files of rules, or --all")
     if effort.save is not None:
         options.folder(effort.save, "--save")
+    proves = effort.prove or effort.scripts is not None
+    if effort.scripts is not None:
+        options.folder(effort.scripts, "--scripts")
+    if proves:
+        require_prover()
 
     from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
     from onnxrewrite.rewrite import registry
     from onnxrewrite.ruletest.fuzz import INSTANCES
     from onnxrewrite.ruletest.fuzz.many import Request, verify
+    from onnxrewrite.ruletest.fuzz.verdict import PASSED
 
     given = [n for n in names or () if n.endswith(".py") or files.is_regular(n) or registry.divided(n)[0]]
     rules = tuple(dict.fromkeys((*extra, *given)))
@@ -74,7 +86,8 @@ def verify(
     chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
     chosen += [r for file in given for r in registry.sets_called(file)[0]]
     wanted = list(dict.fromkeys(r.name for r in chosen))
-    request = Request(rules, effort.seed, effort.count or INSTANCES, effort.save, effort.cache)
+    count = effort.count or INSTANCES
+    request = Request(rules, effort.seed, count, effort.save, effort.cache, proves, effort.scripts)
     found = []
     with progress_bar(wanted=not told.quiet) as progress:
         if progress is not None:
@@ -89,5 +102,5 @@ def verify(
         say(verdict_line(found))
     if told.table:
         render(verdict_pages(found) if told.verbose or len(found) == 1 else verdict_table(found))
-    if not all(v["status"] in ("ring-checked", "tested") for v in found):
+    if not all(v["status"] in PASSED for v in found):
         raise typer.Exit(1)

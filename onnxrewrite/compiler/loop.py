@@ -219,9 +219,11 @@ class RewriteLoop:
     def _site_checker(self) -> SiteChecker:
         """One that counts its own sites, and checks nothing that another one of this run has checked."""
         from onnxrewrite.checks.rewrites import SiteChecker
+        from onnxrewrite.checks.site_proof import SiteProver
 
         if self._sites is None:
-            self._sites = SiteChecker(lower=self.lower, seed=self._request.seed)
+            prover = SiteProver() if self._request.only_proved else None
+            self._sites = SiteChecker(lower=self.lower, seed=self._request.seed, prover=prover)
         self._sites = self._sites.anew()
         return self._sites
 

@@ -52,6 +52,7 @@ class Request:
     assume: Iterable[str | Assumption] = ()
     seed: int = 0
     conflicts: bool = False
+    only_proved: bool = False
     measurements: str | None = None
     signed_by: tuple[str, ...] = ()
 
@@ -62,6 +63,8 @@ class Request:
         object.__setattr__(self, "assume", tuple(each for each in ON_REQUEST if each not in kept))
         if self.check not in get_args(CheckLevel):
             raise UsageError(f"check must be full, fast or off, not {self.check!r}")
+        if self.only_proved and self.check == "off":
+            raise UsageError("only proved rewrites are asked for, and no check; leave out --check off or --only-proved")
         asked = self.lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
         if asked not in get_args(Lowering):
             raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.ruletest.fuzz.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
+from onnxrewrite.ruletest.fuzz.verdict import PROVED, REFUTED, RING_CHECKED, TESTED, UNTRIED
 from onnxrewrite.system.plain import Plain
 
 _STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
@@ -19,6 +19,7 @@ _STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
 _MOST_REFUSALS = 5
 
 _MEANINGS = {
+    PROVED: "both sides compute the same at all sizes of its forms, and no graph showed otherwise",
     RING_CHECKED: "equal in exact arithmetic where that applies, and against float64",
     TESTED: "no difference found against float64",
     REFUTED: "it is wrong",
@@ -29,7 +30,7 @@ _MEANINGS = {
 def verdict_line(verdicts: Sequence[Plain]) -> str:
     """All in one line: how many of each, and which are wrong."""
     counts = Counter(v["status"] for v in verdicts)
-    told = ", ".join(f"{counts[s]} {s}" for s in (RING_CHECKED, TESTED, UNTRIED, REFUTED) if counts[s])
+    told = ", ".join(f"{counts[s]} {s}" for s in (PROVED, RING_CHECKED, TESTED, UNTRIED, REFUTED) if counts[s])
     wrong = [v["rule"] for v in verdicts if v["status"] == REFUTED]
     return f"{human.plural(len(verdicts), 'rule')}: {told}" + (f" ({', '.join(wrong)})" if wrong else "")
 
@@ -83,6 +84,8 @@ def _facts(verdict: Plain) -> list[tuple[str, str]]:
     facts = [("Tried on", f"{rewritten} that it rewrites rightly; it left {verdict['refused']} alone")]
     if verdict["exact"]:
         facts.append(("Exact", f"{verdict['exact']} of them equal in exact arithmetic"))
+    if verdict["proof"]:
+        facts.append(("Proof", verdict["proof"]))
     facts.append(("Inputs", ", ".join(verdict["classes"])))
     if verdict["assumes"]:
         facts.append(("Assumes", ", ".join(verdict["assumes"])))

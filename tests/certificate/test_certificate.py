@@ -28,23 +28,24 @@ from onnxrewrite.certificate.record import (
     read,
 )
 from onnxrewrite.checks import site_record
-from onnxrewrite.checks.site_record import CheckRecord, SiteRecord
+from onnxrewrite.checks.site_record import CheckRecord, ProofRecord, SiteRecord
 from onnxrewrite.errors import ModelError
 
 SITE = SiteRecord(
     ["float[2] v0", "v1 = Relu(v0)"], ["v1 = Abs(v0)"], CheckRecord("ok", "", "float64", 1e-7, 2e-7, 1e-6, 12)
 )
-BARE = SiteRecord(["v1 = Identity(v0)"], [], None)
+BARE = SiteRecord(["v1 = Identity(v0)"], [], None, ProofRecord("uninterpreted", "to the bit", 1, "a0"))
 SAMPLE = Certificate(
     versions={"onnxrewrite": "0.1.0"},
     input=Files("model.onnx", {"model.onnx": "ab", "w.bin": "cd"}),
     output=Files("out/ünï.onnx", {"ünï.onnx": "ef"}),
     options=Options(
-        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True, []
+        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True, [], True
     ),
     rules={"relu-is-abs": RuleRecord("12", ["rule.py"])},
     modules={"rule.py": "34"},
     sites={SITE.id: SITE, BARE.id: BARE},
+    proofs={"a0": "(check-sat)"},
     rewrites=[Rewrite("relu-is-abs", "y", "g", SITE.id), Rewrite("relu-is-abs", "z", "g", BARE.id)],
     undone=[Undone("relu-is-abs", "u", "model", "wrong", None)],
     assumes={"inputs are finite": ["relu-is-abs"]},
@@ -153,7 +154,7 @@ def test_missing_fields_are_named(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"certificate": 4}, "is a certificate of version 4, this program reads 3"),
+        ({"certificate": 5}, "is a certificate of version 5, this program reads 4"),
         ({"certificate": True}, "of version True"),
         ({"more": 1}, "more is unknown"),
         ({"rewrites": {}}, "rewrites is {}, not list"),
@@ -170,8 +171,8 @@ def test_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for content, part in (
         ("[]", "is JSON, but no certificate"),
         ('{"a": 1}', "is JSON, but no certificate"),
-        ('{"certificate": 3}', "digest is missing"),
-        ('{"certificate": 3, "digest": [NaN]}', "is not JSON"),
+        ('{"certificate": 4}', "digest is missing"),
+        ('{"certificate": 4, "digest": [NaN]}', "is not JSON"),
         ("[" * 100_000, "is nested more deeply"),
         ("1" * 10_000, "is not JSON"),
     ):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, fuzz
-from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
+from onnxrewrite.ruletest.fuzz.verdict import PROVED, REFUTED, UNTRIED, Counterexample, Verdict
 from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
+from onnxrewrite.system.atomic import write_whole
 from onnxrewrite.system.plain import Json, Plain
 from onnxrewrite.system.workers import Died, in_workers
 
@@ -27,6 +29,8 @@ class Request:
         count: The number of graphs to try a rule on.
         folder: The folder to save counterexamples in, one inside for each rule; None not to save them.
         remembers: True if verdicts of earlier runs count.
+        proves: True if a proof of what passes is asked for, too.
+        scripts: The folder for the scripts of proofs; None not to write them.
     """
 
     rules: tuple[str, ...] = ()
@@ -34,6 +38,8 @@ class Request:
     count: int = INSTANCES
     folder: Path | None = None
     remembers: bool = True
+    proves: bool = False
+    scripts: Path | None = None
 
 
 def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Plain]:
@@ -45,11 +51,13 @@ def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Pl
     ``cached`` says whether a verdict was remembered, ``saved`` is the path of the test that was written.
     """
     memory, library = Memory(), registry.load(request.rules)
-    keys = {name: memory.key(_named(library, name), request.seed, request.count) for name in names}
+    seed, count, proves = request.seed, request.count, request.proves
+    keys = {name: memory.key(_named(library, name), seed, count, proves=proves) for name in names}
     unknown = []
     for name, key in keys.items():
         known = memory.get(key) if request.remembers else None
-        if known is not None and (request.folder is None or known["counterexample"] is None):
+        is_whole = known is not None and not (request.scripts is not None and known["script"])
+        if known is not None and is_whole and (request.folder is None or known["counterexample"] is None):
             yield {**known, "cached": True, "saved": None}
         else:
             unknown.append(name)
@@ -71,11 +79,31 @@ def _named(library: registry.Registry, name: str) -> Rule:
     return rule
 
 
+def _proved(verdict: Verdict, rule: Rule, library: Sequence[Rule], request: Request) -> Verdict:
+    """The verdict with a proof, or with the reason why there is none; a form that a run refutes refutes the rule."""
+    from onnxrewrite.ruletest.proving import prove_rule
+
+    found = prove_rule(rule, library, seed=request.seed)
+    if found.refutation is not None:
+        form, refuted = found.refutation
+        counterexample = Counterexample(form.before, form.after, refuted.reason, (), form.trial.target, refuted.feeds)
+        return replace(verdict, status=REFUTED, reason=refuted.reason, counterexample=counterexample)
+    if not found.is_proved:
+        return replace(verdict, proof=f"none: {found.reason}")
+    script = found.text
+    if request.scripts is not None:
+        write_whole(request.scripts / f"{rule.name}.smt2", script, "--scripts")
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    return replace(verdict, status=PROVED, proof=f"{found.strength}, of {found.extent}", script=digest)
+
+
 def _tried(request: Request, name: str) -> tuple[dict[str, Json], str | None]:
     """The verdict on a rule, and the path of the test that was written."""
     library = _library(request.rules)
     rule = _named(library, name)
     verdict = fuzz(rule, list(library), seed=request.seed, count=request.count)
+    if request.proves and verdict.passed:
+        verdict = _proved(verdict, rule, list(library), request)
     if request.folder is None or verdict.counterexample is None:
         return to_json(verdict), None
     saved = save(verdict.counterexample, rule, request.folder / rule.name, request.rules)

@@ -11,7 +11,11 @@ import onnx_ir as ir
 
 from onnxrewrite.system.arrays import Feeds
 
-RING_CHECKED, TESTED, REFUTED, UNTRIED = "ring-checked", "tested", "refuted", "not tried"
+PROVED, RING_CHECKED, TESTED, REFUTED, UNTRIED = "proved", "ring-checked", "tested", "refuted", "not tried"
+
+
+PASSED = (PROVED, RING_CHECKED, TESTED)
+"""Verdicts on rules of which nothing is known to be wrong."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Verdict:
 
     Attributes:
         rule: Its name.
-        status: ``ring-checked``: some instances were equal in exact arithmetic, and all were against float64;
+        status: ``proved``: both sides of each form compute the same at all sizes, and no instance showed otherwise;
+            ``ring-checked``: some instances were equal in exact arithmetic, and all were against float64;
             ``tested``: they were against float64; ``refuted``: one was not, or the rule changed a graph by itself;
             ``not tried``: it fired on none that runs.
         reason: The reason why it is refuted, or could not be tried where no ``refusals`` tell that.
@@ -55,6 +60,8 @@ class Verdict:
         assumes: The assumptions that were not put to the test.
         warnings: Findings that do not refute the rule: guards that may be too strict, differences that it assumes away.
         counterexample: The graph that refutes it, or None.
+        proof: What was proved of it, or why it is not; empty where that was not asked for.
+        script: SHA-256 of the proofs as a script of SMT-LIB; empty where there is none.
         seconds: The time it took.
     """
 
@@ -70,6 +77,8 @@ class Verdict:
     assumes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
+    proof: str = ""
+    script: str = ""
     seconds: float = 0.0
 
     @property
@@ -80,7 +89,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """True if it was tried and no difference was found."""
-        return self.status in (RING_CHECKED, TESTED)
+        return self.status in PASSED
 
 
 class Reasons:

@@ -76,6 +76,8 @@ class _Remembered:
     assumes: list[str]
     warnings: list[str]
     counterexample: _Found | None
+    proof: str
+    script: str
     seconds: float
 
 
@@ -88,10 +90,12 @@ class Memory:
     def __init__(self, folder: Path | None = None):
         self._folder = folder or Path(platformdirs.user_cache_dir("onnxrewrite")) / "verdicts"
 
-    def key(self, rule: Rule, seed: int, count: int) -> str:
-        """A digest of what a verdict depends on: rule and parts, seed, count, this program, what it runs on."""
+    def key(self, rule: Rule, seed: int, count: int, *, proves: bool = False) -> str:
+        """A digest of what a verdict depends on: rule and parts, seed, count, whether a proof was asked for, this
+        program, what it runs on."""
         told = [f.name for f in fields(Verdict)]  # what is remembered of another version may tell something else
-        parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, "told": told, **versions()}
+        asked = {"seed": seed, "count": count, "proves": proves}
+        parts = {"rule": fingerprint(rule).sha256, "told": told, **asked, **versions()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def get(self, key: str) -> dict[str, Json] | None:

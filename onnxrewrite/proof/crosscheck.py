@@ -1,0 +1,333 @@
+"""The table of semantics against ONNX Runtime: terms are evaluated at random points, and compared with results.
+
+A term is evaluated for all elements of an output at once, by numpy; what is compared is the encoding itself, index
+maps, clamps, sums and functions, and not what an algebra makes of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import z3
+
+from onnxrewrite import io
+from onnxrewrite.errors import ModelError
+from onnxrewrite.ir import text
+from onnxrewrite.proof.domains import Domain, Reals
+from onnxrewrite.proof.encoding import Reader
+from onnxrewrite.proof.ieee_numbers import Bitwise
+from onnxrewrite.proof.index_terms import Unprovable, within
+from onnxrewrite.proof.polynomials import applied
+from onnxrewrite.proof.tensors import Encoding, Tensor
+from onnxrewrite.runtime.session import open_session
+
+Values = npt.NDArray[Any]
+
+DOMAINS: Mapping[str, Callable[[], Domain]] = {
+    "uninterpreted": Domain,
+    "bitwise": lambda: Bitwise(arithmetic=True),
+    "reals": Reals,
+}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The result of a comparison.
+
+    Attributes:
+        points: The number of elements that were compared.
+        differs: The first difference; empty where there is none.
+    """
+
+    points: int
+    differs: str = ""
+
+
+def agreement(graph: str, domain: str, points: int, *, opset: int = 22, seed: int = 0) -> Agreement:
+    """Compare the encoding of a graph in a domain with ONNX Runtime on so many elements, at random sizes and inputs.
+
+    Raises:
+        ModelError: ONNX Runtime does not run the graph.
+        Unprovable: The graph has no meaning in the domain.
+    """
+    model = text.parse(graph, opset=opset)
+    proto = io.to_proto(model)
+    session = open_session(proto, threads=1)
+    if isinstance(session, str):
+        raise ModelError(session)
+    rng = np.random.default_rng(seed)
+    encoding = Encoding(DOMAINS[domain]())
+    reader = Reader(encoding)
+    outputs = reader.read(model)
+    places = [tuple(z3.Int(f"i{k}", encoding.domain.context) for k in range(o.rank)) for o in outputs]
+    elements = []
+    for output, place in zip(outputs, places, strict=True):
+        with encoding.where(within(place, output.dims)):
+            elements.append(output.at(place))
+    compared = 0
+    for number in itertools.count():
+        largest = 7 if number < _SMALL_ROUNDS else 24
+        sizes = {n: int(rng.integers(1, largest) if number else 3) for n in reader.sizes}
+        feeds = _feeds(model, sizes, rng, special=domain == "bitwise")
+        made = session.run(feeds)
+        if isinstance(made, str):
+            raise ModelError(made)
+        for output, element, wanted in zip(outputs, elements, made.values(), strict=True):
+            found = _values(output, element, np.asarray(wanted).shape, feeds, sizes)
+            problem = _difference(found, np.asarray(wanted), exact=domain != "reals")
+            compared += np.asarray(wanted).size
+            if problem:
+                return Agreement(compared, f"{problem}, at sizes {sizes}")
+        if compared >= points:
+            return Agreement(compared)
+    raise AssertionError
+
+
+_SMALL_ROUNDS = 40
+"""Rounds of small sizes, at which indices meet the ends of axes most often, before larger ones."""
+
+_SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-40, 3e38, 7.0])
+
+
+def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, *, special: bool) -> dict[str, Values]:
+    found: dict[str, Values] = {}
+    for value in model.graph.inputs:
+        assert value.shape is not None
+        assert value.dtype is not None
+        shape = tuple(d if isinstance(d, int) else sizes[str(d.value)] for d in value.shape)
+        dtype = value.dtype
+        if dtype == ir.DataType.BOOL:
+            array: Values = rng.random(shape) < 0.5
+        elif dtype.is_integer():
+            low = -100 if dtype.is_signed() else 0
+            array = rng.integers(low, 100, shape)
+            array = array % 3 if str(value.name).startswith("index") else array  # within any axis of three
+        else:
+            array = rng.standard_normal(shape) * 3
+            array = np.abs(array) + 0.1 if str(value.name).startswith("positive") else array
+            if special:
+                array = np.where(rng.random(shape) < 0.5, rng.choice(_SPECIAL, shape), array)
+        with np.errstate(all="ignore"):
+            found[str(value.name)] = array.astype(dtype.numpy())
+    return found
+
+
+def _difference(found: Values, wanted: Values, *, exact: bool) -> str:
+    with np.errstate(all="ignore"):
+        if exact and wanted.dtype.kind != "f":
+            wrong = found.astype(wanted.dtype) != wanted
+        elif exact:
+            wrong = ~((found.astype(wanted.dtype) == wanted) | (np.isnan(found) & np.isnan(wanted)))
+        else:
+            wide = wanted.astype(np.float64)
+            scale = np.maximum(np.abs(wide), np.max(np.abs(wide), initial=1.0) * 1e-2)
+            wrong = ~(np.abs(found - wide) <= 2e-4 * scale)
+    if not wrong.any():
+        return ""
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{found[where]} at {list(where)}, ONNX Runtime has {wanted[where]}"
+
+
+def _values(
+    output: Tensor, element: Any, shape: tuple[int, ...], feeds: Mapping[str, Values], sizes: Mapping[str, int]
+) -> Values:
+    """All elements of an output."""
+    grid = np.indices(shape) if shape else np.zeros((0,), np.int64)
+    names = {f"i{k}": grid[k] for k in range(len(shape))}
+    names.update({f"size {n}": np.asarray(s) for n, s in sizes.items()})
+    told = tuple(int(evaluate(d, feeds, names)) for d in output.dims)
+    if told != shape:
+        raise Unprovable(f"the shape {list(told)}, ONNX Runtime has {list(shape)}")
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(evaluate(element, feeds, names), shape)
+
+
+# -- terms as arrays -------------------------------------------------------------------------------------------------
+
+
+def evaluate(term: Any, feeds: Mapping[str, Values], names: Mapping[str, Values]) -> Values:
+    """A term for many values of its variables at once.
+
+    Args:
+        term: The term, or a Python number.
+        feeds: The inputs.
+        names: The values of variables, which are broadcast.
+    """
+    if isinstance(term, bool | int):
+        return np.asarray(term)
+    return _Evaluation(feeds, names).of(term)
+
+
+class _Evaluation:
+    def __init__(self, feeds: Mapping[str, Values], names: Mapping[str, Values]):
+        self._feeds, self._names = feeds, names
+        self._known: dict[int, Values] = {}
+
+    def of(self, term: Any) -> Values:
+        key = term.get_id()
+        if key not in self._known:
+            self._known[key] = self._of(term)
+        return self._known[key]
+
+    def _of(self, term: Any) -> Values:
+        if z3.is_int_value(term):
+            return np.asarray(term.as_long())
+        if z3.is_rational_value(term):
+            return np.asarray(float(term.as_fraction()))
+        if z3.is_bv_value(term):
+            return np.asarray(term.as_signed_long(), f"i{max(term.size() // 8, 1)}")
+        if z3.is_fp(term) and z3.is_fp_value(term):
+            return _float_of(term)
+        name, parts = term.decl().name(), term.children()
+        if not parts and name in self._names:
+            return self._names[name]
+        if name.startswith("input "):
+            return self._element(self._feeds[name[6:]], [self.of(p) for p in parts])
+        if name.endswith(" over"):
+            return self._folded(name, *parts)
+        if term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            return self._function(name, term)
+        return self._operation(term, parts)
+
+    def _element(self, array: Values, index: Sequence[Values]) -> Values:
+        if not index:
+            return np.asarray(array)
+        inside = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(index, array.shape, strict=True))
+        return np.asarray(array[inside])
+
+    def _folded(self, name: str, function: Any, length: Any) -> Values:
+        join = {"sum over": np.add, "max over": np.maximum, "min over": np.minimum}[name]
+        result: Values | None = None
+        for k in range(int(np.max(self.of(length)))):
+            variable = z3.Int(f"at!{len(self._names)}", term_context(function))
+            body = applied(function, variable)
+            made = _Evaluation(self._feeds, {**self._names, variable.decl().name(): np.asarray(k)}).of(body)
+            result = made if result is None else join(result, made)
+        return np.asarray(0.0) if result is None else result
+
+    def _function(self, name: str, term: Any) -> Values:
+        parts = [self.of(p) for p in term.children()]
+        if name in _FUNCTIONS:
+            return np.asarray(_FUNCTIONS[name](*parts))
+        if " of zeros" in name or name.startswith("integer of ") or name.endswith(" of integer"):
+            return parts[0]
+        if not parts:  # a number, told by its name
+            return np.asarray(float(name.split(" ")[1]))
+        raise Unprovable(f"{name} is not evaluated")
+
+    def _operation(self, term: Any, parts: Sequence[Any]) -> Values:
+        kind = term.decl().kind()
+        if kind == z3.Z3_OP_ITE:
+            return np.where(self.of(parts[0]), self.of(parts[1]), self.of(parts[2]))
+        if kind in (z3.Z3_OP_TO_REAL,):
+            return self.of(parts[0]).astype(np.float64)
+        if kind == z3.Z3_OP_FPA_TO_FP:
+            return self.of(parts[-1]).astype(_FLOATS[term.sort().ebits(), term.sort().sbits()])
+        if kind == z3.Z3_OP_FPA_ROUND_TO_INTEGRAL:
+            modes = {z3.Z3_OP_FPA_RM_TOWARD_NEGATIVE: np.floor, z3.Z3_OP_FPA_RM_TOWARD_POSITIVE: np.ceil}
+            return np.asarray(modes.get(parts[0].decl().kind(), np.rint)(self.of(parts[1])))
+        if kind in (z3.Z3_OP_EXTRACT, z3.Z3_OP_SIGN_EXT):
+            return self.of(parts[0]).astype(f"i{max(term.size() // 8, 1)}")
+        given = [self.of(p) for p in parts if not z3.is_fprm(p)]
+        if kind in _VARIADIC:
+            result = given[0]
+            for each in given[1:]:
+                result = _VARIADIC[kind](result, each)
+            return np.asarray(result)
+        found = _OPERATIONS.get(kind)
+        if found is None:
+            raise Unprovable(f"{term.decl().name()} is not evaluated")
+        return np.asarray(found(*given))
+
+
+def term_context(term: Any) -> Any:
+    """The context of a term."""
+    return term.ctx
+
+
+_FLOATS = {(5, 11): np.float16, (8, 24): np.float32, (11, 53): np.float64}
+
+
+def _float_of(term: Any) -> Values:
+    dtype = np.dtype(_FLOATS[term.ebits(), term.sbits()])
+    bits = z3.simplify(z3.fpToIEEEBV(term, term.ctx)) if not term.isNaN() else None
+    if bits is None:
+        return np.asarray(np.nan, dtype)
+    return np.array(bits.as_long(), f"u{dtype.itemsize}").view(dtype)
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sqrt": np.sqrt,
+    "pow": np.power,
+    "max": np.maximum,
+    "min": np.minimum,
+    "quotient": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+}
+
+_VARIADIC: dict[int, Callable[..., Any]] = {
+    z3.Z3_OP_ADD: np.add,
+    z3.Z3_OP_SUB: np.subtract,
+    z3.Z3_OP_MUL: np.multiply,
+    z3.Z3_OP_AND: np.logical_and,
+    z3.Z3_OP_OR: np.logical_or,
+    z3.Z3_OP_XOR: np.logical_xor,
+    z3.Z3_OP_BADD: np.add,
+    z3.Z3_OP_BMUL: np.multiply,
+    z3.Z3_OP_BAND: np.bitwise_and,
+    z3.Z3_OP_BOR: np.bitwise_or,
+    z3.Z3_OP_BXOR: np.bitwise_xor,
+}
+
+_OPERATIONS: dict[int, Callable[..., Any]] = {
+    z3.Z3_OP_UMINUS: np.negative,
+    z3.Z3_OP_DIV: np.divide,
+    z3.Z3_OP_IDIV: lambda a, b: a // b,
+    z3.Z3_OP_MOD: lambda a, b: a % b,
+    z3.Z3_OP_LE: np.less_equal,
+    z3.Z3_OP_LT: np.less,
+    z3.Z3_OP_GE: np.greater_equal,
+    z3.Z3_OP_GT: np.greater,
+    z3.Z3_OP_EQ: lambda a, b: (a == b) | ((a != a) & (b != b)),
+    z3.Z3_OP_DISTINCT: np.not_equal,
+    z3.Z3_OP_NOT: np.logical_not,
+    z3.Z3_OP_IMPLIES: lambda a, b: ~a | b,
+    z3.Z3_OP_TRUE: lambda: True,
+    z3.Z3_OP_FALSE: lambda: False,
+    z3.Z3_OP_FPA_ADD: np.add,
+    z3.Z3_OP_FPA_SUB: np.subtract,
+    z3.Z3_OP_FPA_MUL: np.multiply,
+    z3.Z3_OP_FPA_DIV: np.divide,
+    z3.Z3_OP_FPA_NEG: np.negative,
+    z3.Z3_OP_FPA_ABS: np.abs,
+    z3.Z3_OP_FPA_EQ: np.equal,
+    z3.Z3_OP_FPA_LT: np.less,
+    z3.Z3_OP_FPA_LE: np.less_equal,
+    z3.Z3_OP_FPA_GT: np.greater,
+    z3.Z3_OP_FPA_GE: np.greater_equal,
+    z3.Z3_OP_FPA_IS_NAN: np.isnan,
+    z3.Z3_OP_FPA_IS_ZERO: lambda a: a == 0,
+    z3.Z3_OP_FPA_IS_NEGATIVE: lambda a: np.signbit(a) & ~np.isnan(a),
+    z3.Z3_OP_BSUB: np.subtract,
+    z3.Z3_OP_BNEG: np.negative,
+    z3.Z3_OP_BNOT: np.invert,
+    z3.Z3_OP_SLT: np.less,
+    z3.Z3_OP_SLEQ: np.less_equal,
+    z3.Z3_OP_SGT: np.greater,
+    z3.Z3_OP_SGEQ: np.greater_equal,
+}
