@@ -59,7 +59,8 @@ def peer(name: str, source: Path, folder: Path) -> float:
 
 
 def _seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
-    usage = used([sys.executable, *command], environment)
+    # All of it is compiled, as pip leaves it: what is installed in place is compiled by the first round.
+    usage = used([sys.executable, *command], {"PYTHONDONTWRITEBYTECODE": "", **environment})
     if usage.code:
         raise Failed(f"exit code {usage.code}: {usage.said.strip()[-200:]}")
     return usage.cpu

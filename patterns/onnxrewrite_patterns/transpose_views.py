@@ -109,6 +109,7 @@ split_again = op.Reshape(turn, Var("sizes"))
     CANONICALIZE,
     split_again,
     allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),  # a size of 0 would be copied from another axis
     examples=(
         Rewrites(
             "float[b,4,s,8] x; h = Shape(x)  d = Slice(h, {0}, {2})  l = Slice(h, {2}, {3})"
