@@ -123,7 +123,7 @@ def size_of(path: Path) -> int:
 def digest(path: Path) -> str:
     """SHA-256 of a model file and of the weights outside of it."""
     made = hashlib.sha256()
-    for each in saved_files(path) if path.stem == STARTUP else (path, *_data_files(path)):
+    for each in (path, *_data_files(path)):
         with files.open_regular(each) as file:
             made.update(hashlib.file_digest(file, "sha256").digest())
     return made.hexdigest()
