@@ -21,7 +21,15 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.report.plain_reports import ModelRow
 from onnxrewrite.suite.sweeping.retries import Reason, is_settled
 from onnxrewrite.suite.sweeping.shards import Shard
-from onnxrewrite.suite.sweeping.storage import below, is_url, list_names, read_bytes, remove, write_bytes
+from onnxrewrite.suite.sweeping.storage import (
+    StorageError,
+    below,
+    is_url,
+    list_names,
+    read_bytes,
+    remove,
+    write_bytes,
+)
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
 
@@ -211,8 +219,17 @@ class _Remote:
         return list_names(self._url)
 
     def read(self, name: str) -> str:
-        """The text of a file."""
-        return read_bytes(below(self._url, name)).decode("utf-8", "replace")
+        """The text of a file; empty if it is gone: another part has put its lines into its record, which is read last.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        try:
+            return read_bytes(below(self._url, name)).decode("utf-8", "replace")
+        except StorageError:
+            raise
+        except ModelError:
+            return ""
 
     def write(self, name: str, text: str) -> None:
         """Write a file; the further files, whose lines are in it, go."""
