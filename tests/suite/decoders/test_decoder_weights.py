@@ -44,6 +44,23 @@ def test_ids_alone_are_enough(tmp_path: Path) -> None:
         decoder.completed(tmp_path / "wrong.npy")
 
 
+def test_texts_that_are_none(tmp_path: Path) -> None:
+    decoder = decoder_of(io.load(speaking.MODEL))
+    assert decoder is not None
+    ids = np.zeros((2, 3), np.int64)
+    for wrong in (ids[0], ids.astype(np.float32)):
+        with pytest.raises(UsageError, match="texts must be integers"):
+            decoder.completed([{"input_ids": wrong}])
+    with pytest.raises(UsageError, match=r"attention_mask is \[2, 2\], and input_ids \[2, 3\]"):
+        decoder.completed([{"input_ids": ids, "attention_mask": ids[:, :2]}])
+    np.savez(tmp_path / "whole.npz", input_ids=ids)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for name, damaged in (("a.npz", b""), ("b.npz", whole[:90]), ("c.npy", b"")):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(UsageError, match=f"{name}: holds no arrays, or is damaged"):
+            quantize(speaking.MODEL, QuantizeSettings(mode="weights"), data=tmp_path / name)
+
+
 def test_what_is_no_decoder() -> None:
     assert decoder_of(io.load(GOLDEN / "bert" / "model.onnx")) is None  # states, and none of them logits
     assert decoder_of(io.load(without_past())) is not None
