@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,13 @@ from onnxrewrite.ir import custom
 from onnxrewrite.report.html.deploy_page import deployment_page
 from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment
 from onnxrewrite.runtime.settings import LEVELS, SHRINKING, open_runner
-from onnxrewrite.suite.deploy.artifact import Artifact, saved_files
+from onnxrewrite.suite.deploy.artifact import Artifact, model_files, saved_files
 from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.deploy.shipped import REFERENCE, figures, kept, save_pairs
 from onnxrewrite.suite.quality.gate import Judge, closeness_of
 from onnxrewrite.system.arrays import Feeds
-from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.atomic import copy_whole, write_whole
 from onnxrewrite.system.digests import sha256_of
 from onnxrewrite.system.versions import versions
 
@@ -78,7 +77,7 @@ def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
     outcome.files = {name: str(path) for name, path in paths.items()}
     if final.opened_as is not None:
         for number, path in enumerate(saved_files(final.opened_as)):
-            shutil.copy(path, out / path.name)
+            copy_whole(path, out / path.name)
             outcome.files["startup data" if number else "startup"] = str(out / path.name)
     write_whole(out / RUN, outcome.program, str(out / RUN))
     outcome.shipped = _shipped(outcome, out, judge, sample)
@@ -99,7 +98,8 @@ def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[s
         save_pairs(out / REFERENCE, pairs)
         outcome.files["reference"] = str(out / REFERENCE)
     path, setting = final.artifact.session
-    names = [Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")]
+    names = {Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")}
+    names |= {each.name for each in model_files(out / MODEL)}
     wanted = [outputs for _, outputs in pairs]
     timed = pairs[0][0] if pairs else sample  # which is what there is later
     runner = open_runner(path, timed, setting)
