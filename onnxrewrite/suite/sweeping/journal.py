@@ -6,6 +6,7 @@ folders of shards that had no folder in common merge by copying one over the oth
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -238,20 +239,21 @@ class _Remote:
         remove([below(self._url, each) for each in further])
 
     def append(self, name: str, line: str) -> None:
-        """Add a line, a second later at most where more lines come."""
+        """Add a line, a second later at most where more lines come; while the storage does not answer, it waits."""
         self._name = name
         self._lines.append(line)
         if time.monotonic() - self._last >= _PAUSE:
-            self.close()
+            with contextlib.suppress(StorageError):
+                self.close()
 
     def close(self) -> None:
         """Write the lines that wait."""
         if self._lines:
             self._count += 1
             segment = self._name.replace(".jsonl", f".{self._count:06}.jsonl")
+            self._last = time.monotonic()
             write_bytes(below(self._url, segment), "".join(self._lines).encode("utf-8", "replace"))
             self._lines.clear()
-            self._last = time.monotonic()
 
 
 def outputs(folder: Path) -> frozenset[Path]:

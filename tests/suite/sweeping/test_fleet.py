@@ -329,6 +329,30 @@ def test_what_cannot_be_fetched_is_told(zoo: Callable[..., Path], memory: Any) -
     assert not place.model.exists()
 
 
+def test_a_storage_that_takes_no_record_for_a_while(
+    zoo: Callable[..., Path], memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe({f"/zoo/{n}.onnx": onnx.parser.parse_model(RELU).SerializeToString() for n in "abc"})
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.journal._PAUSE", 0.0)
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.zoo._PAUSE", 0.0)
+    write_bytes, refused = storage.write_bytes, list[str]()
+
+    def failing(url: str, contents: bytes) -> None:
+        if (len(refused) < 4 and ".00000" in url) or (url.endswith(".html") and "sweep.html" not in refused):
+            refused.append(url.rpartition("/")[2])
+            raise storage.StorageError(f"{url}: slow down")
+        write_bytes(url, contents)
+
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.journal.write_bytes", failing)
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.zoo.write_bytes", failing)
+    swept = rw.deploy.sweep("memory://zoo", work(), "memory://out", executor=Inline())
+    assert [row.status for row in swept.rows] == ["done"] * 3
+    assert refused.count("sweep.html") == 1
+    assert len(refused) >= 3
+    assert {row.status for row in Record("memory://out").rows.values()} == {"done"}
+    assert memory.exists("/out/sweep.html")
+
+
 def test_a_part_of_a_record_that_goes_while_all_are_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Record("memory://out").begin([Row("a", "a")])
     names = ["sweep.1-of-2.000001.jsonl", "sweep.jsonl"]
