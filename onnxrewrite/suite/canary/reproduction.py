@@ -99,7 +99,7 @@ def _write(path: Path, contents: bytes) -> None:
 
 
 def _packed(feeds: Mapping[str, Array]) -> bytes:
-    """What ``numpy.savez`` writes, which takes an input called ``file`` for a parameter of its own."""
+    """The bytes of an npz file; ``numpy.savez`` takes an input called ``file`` for a parameter of its own."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in feeds.items():
