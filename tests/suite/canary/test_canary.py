@@ -210,6 +210,13 @@ SEQUENCE = GOOD.replace("float[n, 8] y)", "seq(float[n, 8]) s)").replace(
 
 def test_sequences_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(tmp_path / "s.onnx", SEQUENCE)
+    save_arrays(tmp_path / "feeds.npz", {"x": np.ones((2, 8), np.float32)})
+    with environments(["installed"]) as (here,):
+        assert not here.opened(model, tmp_path / "feeds.npz", outputs=tmp_path / "out.npz").failure
+    assert {name: value.shape for name, value in load_arrays(tmp_path / "out.npz").items()} == {
+        "s[0]": (2, 8),
+        "s[1]": (2, 8),
+    }
     found = canary(model, ["installed"], seconds=0.1)
     assert (found.regressions, found.notes) == ([], [])
     arrays = iter([{"s[0]": np.zeros(3), "s[1]": np.zeros(3)}, {"s[0]": np.zeros(3), "s[1]": np.ones(3)}])
