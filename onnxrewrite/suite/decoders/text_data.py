@@ -88,7 +88,7 @@ class Decoder:
         ids, mask = np.asarray(arrays[self.interface.ids]), arrays.get(self.interface.mask or "")
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise UsageError(f"texts must be integers [texts, tokens], not {ids.dtype} {list(ids.shape)}")
-        shape = ids.shape if mask is None else np.shape(mask)
+        shape = ids.shape if mask is None else np.asarray(mask).shape
         if shape != ids.shape:
             raise UsageError(f"{self.interface.mask} is {list(shape)}, and {self.interface.ids} {list(ids.shape)}")
 
