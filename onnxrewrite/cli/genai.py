@@ -11,7 +11,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.output import refusal_told, write_json
-from onnxrewrite.errors import Rest
+from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
@@ -170,6 +170,8 @@ def genai(
 def _of_weights(asked: _Weights) -> WeightSettings | None:
     """The same as the library has it; None where they stay."""
     if asked.weights is None:
+        if asked.data is not None:
+            raise UsageError("--data: says what --weights loses, and nothing without it")
         return None
     from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
     from onnxrewrite.suite.quality.gate import Gate

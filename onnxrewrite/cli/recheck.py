@@ -11,6 +11,18 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import say, show
 from onnxrewrite.cli.output import write_json
 
+_SHIPPED = (
+    "model.onnx",
+    "report.json",
+    "report.html",
+    "run.py",
+    "reference.npz",
+    "startup.onnx",
+    "startup.ort",
+    "startup.data",
+)
+"""Files that ``optimize`` writes, over which no report is written."""
+
 
 def recheck(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that optimize wrote.", show_default=False)],
@@ -32,7 +44,7 @@ def recheck(
     Exit status: 0 as recorded; 1 a regression: a changed file, outputs that are further off, more than 1.1 times the
     time or memory, 1.25 times the time to open; 2 a folder without a record.
     """
-    report = options.json_path(told.json, *(folder / name for name in ("model.onnx", "report.json", "reference.npz")))
+    report = options.json_path(told.json, *(folder / name for name in _SHIPPED))
 
     from onnxrewrite.report.recheck_report import recheck_line, recheck_report
     from onnxrewrite.suite.deploy.regression_check import recheck as rechecked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,17 @@ def write_whole(path: Path, text: str, option: str) -> None:
             os.replace(file, target)
     except OSError as error:
         raise ModelError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file likewise: a process that has mapped the one before keeps that.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    with temporary.beside(target) as made:
+        shutil.copyfile(source, made)
+        os.replace(made, target)
 
 
 @contextlib.contextmanager

@@ -18,18 +18,22 @@ except ImportError:  # Windows
 def machine_lock(name: str) -> Iterator[None]:
     """Hold the lock ``name`` of this machine; wait for it.  The system gives it back however the process ends.
 
-    Where the system has no such locks, nobody waits.
+    Where the system has no such locks, or the file of another user cannot be opened, nobody waits.
     """
     if fcntl is None:
         yield
         return
     path = Path(tempfile.gettempdir(), f"onnxrewrite-{name}.lock")
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError:  # another user's: to read is enough for a lock
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = _opened(path)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError:  # another user's: to read is enough for a lock
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

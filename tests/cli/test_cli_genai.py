@@ -64,6 +64,7 @@ def test_bad_arguments(cli: Callable, net: Path, tmp_path: Path) -> None:
         ((net, "-o", tmp_path), "is not empty"),
         ((net, "-o", tmp_path / "a" / "b"), "there is no folder"),
         ((net, "-o", out, "--tokenizer", tmp_path / "none"), "--tokenizer"),
+        ((net, "-o", out, "--data", tmp_path / "t.npy"), "--data: says what --weights loses, and nothing without it"),
         ((net, "-o", out, "--positions", "where"), "--positions where: the model has no such input"),
     ):
         done = cli("genai", *arguments, *text)

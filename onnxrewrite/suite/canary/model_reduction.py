@@ -7,7 +7,9 @@ Zeller and Hildebrandt, *Simplifying and isolating failure-inducing input*, IEEE
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import onnx
 from onnx import helper
@@ -64,6 +66,16 @@ def with_all_values(model: onnx.ModelProto) -> onnx.ModelProto:
                 there.add(name)
                 made.graph.output.add(name=name)
     return made
+
+
+def operators_of(path: Path) -> dict[str, int]:
+    """Nodes of a model by operator, in its main graph; none where it cannot be read."""
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:  # what a version writes may be what another cannot read
+        return {}
+    names = (f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in model.graph.node)
+    return dict(sorted(Counter(names).items()))
 
 
 def _part(

@@ -59,7 +59,7 @@ def python_with(version: str) -> Path:
 
 
 def _install(python: Path, version: str) -> None:
-    exact = version.count(".") >= 2
+    exact = version.count(".") >= 2 or not version.replace(".", "").isdecimal()
     wanted = f"onnxruntime=={version}{'' if exact else '.*'}"
     line = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
     try:
@@ -101,6 +101,7 @@ class Environment:
         self._script.write_text(resources.files(__package__).joinpath("ort_worker.py").read_text(encoding="utf-8"))
         told = self.ask("version")
         if "failure" in told:
+            self.close()
             raise UsageError(f"--ort {self.asked}: ONNX Runtime cannot be imported there: {one_line(told['failure'])}")
         self.version, self.optimizers = told["version"], tuple(told["optimizers"])
 
@@ -186,7 +187,13 @@ class Opened:
 
     @property
     def creation(self) -> tuple[float, float]:
-        """Seconds that it took to open, on the wall and of the processor."""
+        """Seconds that it took to open, on the wall and of the processor.
+
+        Raises:
+            ModelError: It did not open.
+        """
+        if self.failure:
+            raise ModelError(f"ONNX Runtime {self.environment.version}: {self.failure}")
         return self.told["creation"]["wall"], self.told["creation"]["cpu"]
 
     def run(self, count: int) -> tuple[float, float]:
@@ -211,7 +218,7 @@ def environments(versions: list[str]) -> Iterator[list[Environment]]:
     """The environments of versions, each with a process, which are gone afterwards.
 
     Raises:
-        UsageError: One cannot be made.
+        UsageError: One cannot be made, or two are the same.
     """
     pythons = [python_with(version) for version in versions]
     made: list[Environment] = []
@@ -219,6 +226,9 @@ def environments(versions: list[str]) -> Iterator[list[Environment]]:
         try:
             for version, python in zip(versions, pythons, strict=True):
                 made.append(Environment(version, python, folder))
+            names = [each.name for each in made]
+            if len(set(names)) < len(names):
+                raise UsageError(f"--ort {','.join(versions)}: these are {', '.join(names)}; name each once")
             yield made
         finally:
             for each in made:

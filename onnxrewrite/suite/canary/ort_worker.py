@@ -66,17 +66,17 @@ class Worker:
         feeds = {name: given[f"a{n}"] for n, name in enumerate(names)}
         feeds = {each.name: feeds[each.name] for each in session.get_inputs() if each.name in feeds}
         outputs = session.run(None, feeds)
-        told = [each.name for each in session.get_outputs()]
+        values: dict[str, Any] = {}
+        for each, value in zip(session.get_outputs(), outputs):  # noqa: B905  # versions may run on Python 3.9
+            is_sequence = isinstance(value, list)
+            values.update({f"{each.name}[{n}]": v for n, v in enumerate(value)} if is_sequence else {each.name: value})
+        kept = {name: value for name, value in values.items() if getattr(value, "dtype", np.dtype("V")).kind in "biufc"}
         if request.get("outputs"):
-            plain: dict[str, Any] = {
-                f"a{n}": value
-                for n, value in enumerate(outputs)
-                if isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-            }
-            plain["__names__"] = np.array(json.dumps(told))
+            plain: dict[str, Any] = {f"a{n}": value for n, value in enumerate(kept.values())}
+            plain["__names__"] = np.array(json.dumps(list(kept)))
             np.savez(request["outputs"], **plain)
         self.sessions[request["number"]] = session, feeds
-        return {"creation": took, "outputs": told}
+        return {"creation": took, "left": [name for name in values if name not in kept]}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run an open model so many times: seconds for one."""

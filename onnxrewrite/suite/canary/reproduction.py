@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import platform
+import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.suite.canary.version_comparison import Canary, Shown, Version
+from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array
 from onnxrewrite.system.atomic import write_whole
 
@@ -36,7 +41,7 @@ for name, level, without in (
     options.log_severity_level = 4
     try:
         session = ort.InferenceSession(
-            here / "model.onnx", options, providers=["CPUExecutionProvider"], disabled_optimizers=without or None
+            str(here / "model.onnx"), options, providers=["CPUExecutionProvider"], disabled_optimizers=without or None
         )
         fed = {{each.name: inputs[each.name] for each in session.get_inputs()}}
         print(f"{{name}}:", [np.asarray(value).ravel()[:4].tolist() for value in session.run(None, fed)])
@@ -76,16 +81,31 @@ def write_report(folder: Path, result: Canary, shown: Shown) -> list[str]:
     version = next(v for v in result.versions if v.name == shown.version)
     lines = report_lines(result, version, shown)
     without = list(version.culprit.optimizers) if version.culprit is not None else []
-    folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(_typed(shown.model), str(folder / "model.onnx"))
-    _save(folder / "inputs.npz", shown.feeds)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "model.onnx", _typed(shown.model).SerializeToString())
+        _write(folder / "inputs.npz", _packed(shown.feeds))
+    except OSError as error:
+        raise ModelError(f"-o {folder}: cannot be written: {error.strerror or error}") from None
     write_whole(folder / "reproduce.py", _PROGRAM.format(version=version.name.split()[0], without=without), "-o")
     write_whole(folder / "report.md", "\n".join(lines) + "\n", "-o")
     return lines
 
 
-def _save(path: Path, feeds: Mapping[str, Array]) -> None:
-    np.savez(path, **feeds)  # type: ignore[arg-type]
+def _write(path: Path, contents: bytes) -> None:
+    with temporary.beside(path) as made:
+        made.write_bytes(contents)
+        os.replace(made, path)
+
+
+def _packed(feeds: Mapping[str, Array]) -> bytes:
+    """The bytes of an npz file; ``numpy.savez`` takes an input called ``file`` for a parameter of its own."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in feeds.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +19,7 @@ from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare, finite
 from onnxrewrite.report.plain_reports import CanaryReport, VersionRow
 from onnxrewrite.runtime.session import open_session, skeleton
-from onnxrewrite.suite.canary.model_reduction import reduced, with_all_values
+from onnxrewrite.suite.canary.model_reduction import operators_of, reduced, with_all_values
 from onnxrewrite.suite.canary.optimizer_culprit import Culprit, contains_others, culprit
 from onnxrewrite.suite.canary.ort_environments import Environment, Opened, environments, load_arrays, save_arrays
 from onnxrewrite.suite.canary.ort_times import by_turns
@@ -231,16 +230,27 @@ class _Run:
         self.notes: list[str] = []
         reference = build_reference(str(model))
         self.exact: Outputs | None = reference.run(feeds)
-        self.plain = self._plain()
+        self.plain, left = self._plain()
+        if left:
+            self.notes.append(f"not compared, for numpy has no numbers like them: {', '.join(left)}")
 
-    def _plain(self) -> dict[str, Array]:
-        """The outputs of the first version that runs the model without optimizations."""
+    def _plain(self) -> tuple[dict[str, Array], list[str]]:
+        """The outputs of the first version that runs the model without optimizations; and those that are no numbers.
+
+        Raises:
+            ModelError: There is no such version, or no output that can be compared.
+        """
         reasons = []
         for each in self.found:
-            failure, outputs = self._outputs(each, level="disabled")
-            if not failure:
-                return outputs
-            reasons.append(f"{each.version}: {failure}")
+            path = self.folder / "outputs.npz"
+            opened = each.opened(self.model, self.file, threads=self.threads, level="disabled", outputs=path)
+            opened.close()
+            if not opened.failure:
+                outputs, left = load_arrays(path), list(opened.told["left"])
+                if not outputs:
+                    raise ModelError(f"{self.model}: none of its outputs can be compared: {', '.join(left)}")
+                return outputs, left
+            reasons.append(f"{each.version}: {opened.failure}")
         raise ModelError(f"{self.model}: does not run in any version: {'; '.join(reasons)}")
 
     def _outputs(self, environment: Environment, **options: object) -> tuple[str, dict[str, Array]]:
@@ -261,7 +271,8 @@ class _Run:
             worst = max(worst, told.error_rewritten)
             if not told.accept and not difference:
                 difference = f"{name}: {told.reason}"
-        return difference, worst
+        more = sorted(outputs.keys() - self.plain.keys())
+        return difference or (f"{more[0]}: is one output more" if more else ""), worst
 
     def _fault(self, environment: Environment, **options: object) -> str:
         failure, outputs = self._outputs(environment, **options)
@@ -273,11 +284,14 @@ class _Run:
         for number, each in enumerate(self.found):
             self.progress("compare outputs", number, len(self.found) - number)
             optimized = self.folder / "optimized.onnx"
+            optimized.unlink(missing_ok=True)
             failure, outputs = self._outputs(each, optimized=optimized)
+            if failure:  # which may be that it cannot be saved, for one of more than 2 GB cannot
+                failure, outputs = self._outputs(each)
             version = Version(each.name, failure)
             if not failure:
                 difference, error = self._judged(outputs)
-                version = replace(version, difference=difference, error=error, operators=_operators(optimized))
+                version = replace(version, difference=difference, error=error, operators=operators_of(optimized))
             if version.fault:
                 version = replace(version, unoptimized=self._fault(each, level="disabled"))
             made.append(version)
@@ -383,13 +397,3 @@ class _Run:
             return False
         differs = optimized is None or any(not compare(None, plain[n], optimized[n]).accept for n in plain)
         return differs and all(compare(None, plain[n], mended[n]).accept for n in plain)
-
-
-def _operators(path: Path) -> dict[str, int]:
-    """Nodes of a model by operator, in its main graph."""
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception:  # what a version writes may be what another cannot read
-        return {}
-    names = (f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in model.graph.node)
-    return dict(sorted(Counter(names).items()))

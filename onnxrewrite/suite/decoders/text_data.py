@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ class Decoder:
             arrays = self._read(Path(given))
             return given if arrays is None else [self.feeds(text) for text in self._rows(arrays)]
         if isinstance(given, list | tuple) and all(isinstance(each, Mapping) and self._lacks(each) for each in given):
+            for each in given:
+                self._require_texts(each)
             return [self.feeds(each) for each in given]
         return given
 
@@ -78,15 +81,20 @@ class Decoder:
                 return None
             with np.load(path) as found:
                 return {name: found[name] for name in found.files} if self._lacks(found.files) else None
-        except (OSError, ValueError):  # which is told where data are read
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # which is told where data are read
             return None
+
+    def _require_texts(self, arrays: Feeds) -> None:
+        ids, mask = np.asarray(arrays[self.interface.ids]), arrays.get(self.interface.mask or "")
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            raise UsageError(f"texts must be integers [texts, tokens], not {ids.dtype} {list(ids.shape)}")
+        shape = ids.shape if mask is None else np.asarray(mask).shape
+        if shape != ids.shape:
+            raise UsageError(f"{self.interface.mask} is {list(shape)}, and {self.interface.ids} {list(ids.shape)}")
 
     def _rows(self, arrays: Mapping[str, Array]) -> Iterator[Feeds]:
         ids, mask = arrays[self.interface.ids], arrays.get(self.interface.mask or "")
-        if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            raise UsageError(f"texts must be integers [texts, tokens], not {ids.dtype} {list(ids.shape)}")
-        if mask is not None and mask.shape != ids.shape:
-            raise UsageError(f"{self.interface.mask} is {list(mask.shape)}, and {self.interface.ids} {list(ids.shape)}")
+        self._require_texts(arrays)
         for number, row in enumerate(ids):
             counts = mask[number] if mask is not None else np.ones(len(row), np.int64)
             length = int(np.flatnonzero(counts).max(initial=-1)) + 1

@@ -123,10 +123,15 @@ def size_of(path: Path) -> int:
 def digest(path: Path) -> str:
     """SHA-256 of a model file and of the weights outside of it."""
     made = hashlib.sha256()
-    for each in saved_files(path) if path.stem == STARTUP else (path, *_data_files(path)):
+    for each in model_files(path):
         with files.open_regular(each) as file:
             made.update(hashlib.file_digest(file, "sha256").digest())
     return made.hexdigest()
+
+
+def model_files(path: Path) -> list[Path]:
+    """A model file and those of the weights outside of it."""
+    return [path, *_data_files(path)]
 
 
 def saved_files(path: Path) -> list[Path]:

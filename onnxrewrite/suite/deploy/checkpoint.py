@@ -17,9 +17,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.suite.deploy.acceptance import Trial
-from onnxrewrite.suite.deploy.artifact import Artifact, Metrics, digest
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics, digest, saved_files
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.digests import sha256_of
 
 _TRIALS = TypeAdapter(list[Trial])
 _METRICS = TypeAdapter(Metrics)
@@ -74,7 +75,7 @@ class Record:
         """The outcome of a stage; None where it is not known, or a file of its trials is not what it was."""
         known = self._known.get(name)
         try:
-            if known is None or not _unchanged(known["files"]):
+            if known is None or not _unchanged(known["files"], known["saved"]):
                 return None
             return Remembered(_TRIALS.validate_python(known["trials"]), known["reason"], known["notes"])
         except (ValidationError, KeyError, TypeError):
@@ -82,10 +83,13 @@ class Record:
 
     def remember(self, name: str, found: Remembered) -> None:
         """The outcome of a stage, or of a part of it."""
-        paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain, t.artifact.session[0])}
-        now = {str(path): digest(path) for path in paths}
+        paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain)}
+        now = {str(path): digest(path) for path in sorted(paths)}
+        opened = {t.artifact.opened_as for t in found.trials if t.artifact.opened_as is not None}
+        saved = {str(path): sha256_of([path])[0] for each in sorted(opened) for path in saved_files(each)}
         trials = _TRIALS.dump_python(list(found.trials), mode="json")
-        self._put(name, {"trials": trials, "files": now, "reason": found.reason, "notes": list(found.notes)})
+        plain = {"trials": trials, "files": now, "saved": saved, "reason": found.reason, "notes": list(found.notes)}
+        self._put(name, plain)
 
     def metrics(self, name: str) -> Metrics | None:
         """Those of the baseline."""
@@ -103,5 +107,9 @@ class Record:
         write_whole(self._path, json.dumps(self._known), str(self._path))
 
 
-def _unchanged(before: Mapping[str, str]) -> bool:
-    return all(files.is_regular(path) and digest(Path(path)) == known for path, known in before.items())
+def _unchanged(models: Mapping[str, str], saved: Mapping[str, str]) -> bool:
+    return (
+        all(files.is_regular(path) for path in (*models, *saved))
+        and all(digest(Path(path)) == known for path, known in models.items())
+        and all(sha256_of([path])[0] == known for path, known in saved.items())
+    )

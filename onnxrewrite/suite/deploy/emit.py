@@ -6,9 +6,9 @@ while models run by turns, for they would take the processor from the next; a mo
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,18 +16,20 @@ import numpy as np
 import onnxruntime as ort
 
 from onnxrewrite import io
-from onnxrewrite.errors import CheckError, Rest
+from onnxrewrite.errors import CheckError, ModelError, Rest
 from onnxrewrite.ir import custom
 from onnxrewrite.report.html.deploy_page import deployment_page
 from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment
+from onnxrewrite.runtime.session import ORT_SUFFIX
 from onnxrewrite.runtime.settings import LEVELS, SHRINKING, open_runner
-from onnxrewrite.suite.deploy.artifact import Artifact, saved_files
+from onnxrewrite.suite.deploy.artifact import STARTUP, STARTUP_DATA, Artifact, model_files, saved_files
 from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.deploy.shipped import REFERENCE, figures, kept, save_pairs
 from onnxrewrite.suite.quality.gate import Judge, closeness_of
+from onnxrewrite.system import files
 from onnxrewrite.system.arrays import Feeds
-from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.atomic import copy_whole, write_whole
 from onnxrewrite.system.digests import sha256_of
 from onnxrewrite.system.versions import versions
 
@@ -76,9 +78,10 @@ def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
     outcome.versions = versions()
     paths = {"model": out / MODEL, "report": out / REPORT, "page": out / PAGE, "run": out / RUN}
     outcome.files = {name: str(path) for name, path in paths.items()}
+    _remove_earlier(out)
     if final.opened_as is not None:
         for number, path in enumerate(saved_files(final.opened_as)):
-            shutil.copy(path, out / path.name)
+            copy_whole(path, out / path.name)
             outcome.files["startup data" if number else "startup"] = str(out / path.name)
     write_whole(out / RUN, outcome.program, str(out / RUN))
     outcome.shipped = _shipped(outcome, out, judge, sample)
@@ -91,6 +94,15 @@ def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
         write_whole(paths[name], text, outcome.files[name])
 
 
+def _remove_earlier(out: Path) -> None:
+    """Remove the files that open faster of an earlier run, which hold its model; what somebody has changed stays."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ModelError):
+        recorded = json.loads(files.read_text(out / REPORT))["shipped"]["files"]
+        for name in {f"{STARTUP}.onnx", f"{STARTUP}{ORT_SUFFIX}", STARTUP_DATA} & recorded.keys():
+            if files.is_regular(out / name) and sha256_of([out / name])[0] == recorded[name]:
+                (out / name).unlink()
+
+
 def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[str, object]:
     """The record for ``recheck``, and its file of samples."""
     final = outcome.final
@@ -99,7 +111,8 @@ def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[s
         save_pairs(out / REFERENCE, pairs)
         outcome.files["reference"] = str(out / REFERENCE)
     path, setting = final.artifact.session
-    names = [Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")]
+    names = {Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")}
+    names |= {each.name for each in model_files(out / MODEL)}
     wanted = [outputs for _, outputs in pairs]
     timed = pairs[0][0] if pairs else sample  # which is what there is later
     runner = open_runner(path, timed, setting)

@@ -33,6 +33,7 @@ _MOVED = 0.1
 """Of what the gate allows: the closeness to the original may fall by so much against what was recorded."""
 
 _FIGURES, _SETTING, _GATE = TypeAdapter(Figures), TypeAdapter(Setting), TypeAdapter(Gate)
+_NAMES, _SCORES, _NAME = TypeAdapter(dict[str, str]), TypeAdapter(dict[str, float]), TypeAdapter(str | None)
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,14 @@ def recheck(folder: str | os.PathLike[str], *, seconds: float = 2.0, memory: boo
         if now[name] != digests[name]:
             found.faults.append(f"{name}: is {'not the file that was shipped' if now[name] else 'missing'}")
     setting = _SETTING.validate_python(report["final"]["setting"])
-    pairs = load_pairs(place / REFERENCE) if now.get(REFERENCE) else []
+    pairs: list[Pair] = []
+    try:
+        pairs = load_pairs(place / REFERENCE) if now.get(REFERENCE) else []
+    except ModelError as error:
+        found.faults.append(one_line(error).removeprefix(f"{place}{os.sep}"))
     if not pairs:
-        found.notes.append("no samples were recorded, so outputs and times are not compared")
+        why = "the samples cannot be read" if REFERENCE in digests else "no samples were recorded"
+        found.notes.append(f"{why}, so outputs and times are not compared")
         return found
     path, setting = _opened(place, report, setting, found)
     try:
@@ -147,10 +153,15 @@ def _report(folder: Path) -> dict[str, Any]:
         shipped = found["shipped"]
         _FIGURES.validate_python(shipped["figures"])
         _GATE.validate_python({k: v for k, v in found["gate"].items() if v is not None})
-        _ = (shipped["files"], shipped["outputs"], found["versions"], found["final"]["setting"])
+        _NAMES.validate_python(shipped["files"])
+        _NAMES.validate_python(found["versions"])
+        _SCORES.validate_python(shipped["outputs"])
+        _SETTING.validate_python(found["final"]["setting"])
+        _NAME.validate_python(found["final"].get("opened_as"))
+        _ = found["final"]["metrics"]["quality"]["metric"]
     except OSError:
         raise UsageError(f"{folder}: there is no {REPORT}; name a folder that optimize wrote") from None
-    except (ValueError, KeyError, TypeError, ValidationError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, RecursionError):
         raise UsageError(f"{folder / REPORT}: holds nothing to compare with; run optimize again") from None
     return dict(found)
 

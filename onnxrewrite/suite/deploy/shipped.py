@@ -4,13 +4,15 @@ figures in units of a yardstick, which another moment of the same machine has, t
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from onnxrewrite.errors import ModelError
+from onnxrewrite.errors import ModelError, one_line
 from onnxrewrite.measure.database.machine_class import host
 from onnxrewrite.measure.peak_memory import Use, used
 from onnxrewrite.measure.timing import Interval, interleave_anew, ratio
@@ -157,5 +159,5 @@ def load_pairs(path: Path) -> list[Pair]:
             given, made = values[: len(inputs)], values[len(inputs) :]
             found.append((dict(zip(inputs, given, strict=True)), dict(zip(outputs, made, strict=True))))
         return found
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{path}: is damaged: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ModelError(f"{path}: is damaged: {one_line(error)}") from None

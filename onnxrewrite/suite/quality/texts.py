@@ -77,9 +77,15 @@ class TextGauge:
         self._losses = np.zeros(2)
 
     def add(self, text: Feeds, reference: Outputs, outputs: Outputs) -> None:
-        """The inputs of a run, a text or several of one length; what the reference gives for them, and the decoder."""
+        """The inputs of a run, a text or several of one length; what the reference gives for them, and the decoder.
+
+        Logits of the last token alone tell nothing: no token of the text follows it.
+        """
         theirs, ours = (np.asarray(each[self._parts.logits], np.float64) for each in (reference, outputs))
-        for row, ids in enumerate(np.asarray(text[self._parts.ids])):
+        texts = np.asarray(text[self._parts.ids])
+        if theirs.shape != ours.shape or theirs.shape[:2] != texts.shape:
+            return
+        for row, ids in enumerate(texts):
             following, counts = ids[1:], _counting(self._parts, text, row)
             counts &= (following >= 0) & (following < ours.shape[-1])
             first, second = theirs[row, :-1][counts], ours[row, :-1][counts]

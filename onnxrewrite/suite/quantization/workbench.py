@@ -209,8 +209,9 @@ class Work:
         quantized = trials.in_forms if trials is not None else in_forms
         model = self._filed(quantized(ready, forms)) if forms else ready
         if settings.mode == "weights" and not settings.is_mixed:
-            model, forms = self._levelled(model, ready, forms, settings, notes)
-            selection = in_few_bits(selection, forms) if forms else selection
+            model, levels = self._levelled(model, ready, forms, settings, notes)
+            selection = selection if levels is None else in_few_bits(selection, levels)
+            forms = levels or {}
         model = self._quantized(model, settings, nodes) if nodes else model
         ranges = spans(model) if settings.mode == "static" else {}
         return Made(model, settings, selection, floats, notes, forms, ready, ranges)
@@ -297,15 +298,15 @@ class Work:
 
     def _levelled(
         self, model: ir.Model, ready: ir.Model, forms: Formats, settings: QuantizeSettings, notes: list[str]
-    ) -> tuple[ir.Model, Formats]:
-        """A decoder with weights in blocks, at the levels that keep its tokens; and its forms, where one was taken
-        back."""
+    ) -> tuple[ir.Model, Formats | None]:
+        """A decoder with weights in blocks, at the levels that keep its tokens; and its forms, None where no level was
+        taken back."""
         if self.decoder is None or self.calibration_data.generated:
-            return model, {}
+            return model, None
         judge = Judge(self.opened, self.calibration_data)
         found = chosen_levels(model, forms, judge, settings.min_agreement, self._counted)
         notes.append(str(found))
-        return (self._filed(in_forms(ready, found.forms)), found.forms) if found.back else (model, {})
+        return (self._filed(in_forms(ready, found.forms)), found.forms) if found.back else (model, None)
 
     def _filed(self, model: ir.Model) -> ir.Model:
         """A model whose weights lie in a file, from which sessions map them."""

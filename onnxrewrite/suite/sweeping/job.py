@@ -75,7 +75,7 @@ def run(job: Job) -> Row:
     except storage.StorageError as error:
         row = _failed(row, "unusable", "storage", one_line(error))
     except OnnxRewriteError as error:
-        row = _failed(row, "unusable", "model", one_line(error).removeprefix(f"{job.model}: "))
+        row = _failed(row, "unusable", _reason(error), one_line(error).removeprefix(f"{job.model}: "))
     except Exception as error:  # whatever it is, it costs no other model
         if is_out_of_memory(error):
             row = _failed(row, "died", "memory", "memory does not suffice")
@@ -108,6 +108,14 @@ def row_of(job: Job, found: Row | Died) -> Row:
 
 def _failed(row: Row, status: Status, reason: Reason, error: str) -> Row:
     return replace(row, status=status, reason=reason, error=error)
+
+
+def _reason(error: OnnxRewriteError) -> Reason:
+    """``file`` where the system is the cause, for a disk that is full today need not be so tomorrow."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    return "model" if cause is None else "file"
 
 
 def _digest(model: Path) -> tuple[str, ModelError | None]:

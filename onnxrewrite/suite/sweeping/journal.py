@@ -6,6 +6,7 @@ folders of shards that had no folder in common merge by copying one over the oth
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,7 +22,15 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.report.plain_reports import ModelRow
 from onnxrewrite.suite.sweeping.retries import Reason, is_settled
 from onnxrewrite.suite.sweeping.shards import Shard
-from onnxrewrite.suite.sweeping.storage import below, is_url, list_names, read_bytes, remove, write_bytes
+from onnxrewrite.suite.sweeping.storage import (
+    StorageError,
+    below,
+    is_url,
+    list_names,
+    read_bytes,
+    remove,
+    write_bytes,
+)
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
 
@@ -211,8 +220,17 @@ class _Remote:
         return list_names(self._url)
 
     def read(self, name: str) -> str:
-        """The text of a file."""
-        return read_bytes(below(self._url, name)).decode("utf-8", "replace")
+        """The text of a file; empty if it is gone: another part has put its lines into its record, which is read last.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        try:
+            return read_bytes(below(self._url, name)).decode("utf-8", "replace")
+        except StorageError:
+            raise
+        except ModelError:
+            return ""
 
     def write(self, name: str, text: str) -> None:
         """Write a file; the further files, whose lines are in it, go."""
@@ -221,20 +239,21 @@ class _Remote:
         remove([below(self._url, each) for each in further])
 
     def append(self, name: str, line: str) -> None:
-        """Add a line, a second later at most where more lines come."""
+        """Add a line, a second later at most where more lines come; while the storage does not answer, it waits."""
         self._name = name
         self._lines.append(line)
         if time.monotonic() - self._last >= _PAUSE:
-            self.close()
+            with contextlib.suppress(StorageError):
+                self.close()
 
     def close(self) -> None:
         """Write the lines that wait."""
         if self._lines:
             self._count += 1
             segment = self._name.replace(".jsonl", f".{self._count:06}.jsonl")
+            self._last = time.monotonic()
             write_bytes(below(self._url, segment), "".join(self._lines).encode("utf-8", "replace"))
             self._lines.clear()
-            self._last = time.monotonic()
 
 
 def outputs(folder: Path) -> frozenset[Path]:

@@ -9,10 +9,11 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from onnxrewrite.errors import UsageError
 
-Reason: TypeAlias = Literal["", "memory", "crash", "time", "storage", "check", "model", "bug"]
+Reason: TypeAlias = Literal["", "memory", "crash", "time", "storage", "file", "check", "model", "bug"]
 """The reason of a failure: ``memory``: it did not suffice, or the system killed the process; ``crash``: native code
-died; ``time``: it took longer than the limit; ``storage``: a file system or an object store did not answer; ``check``:
-a check failed; ``model``: the file or the settings cannot be used; ``bug``: an error of ours."""
+died; ``time``: it took longer than the limit; ``storage``: a file system or an object store did not answer; ``file``:
+a file could not be written or read here; ``check``: a check failed; ``model``: the file or the settings cannot be used;
+``bug``: an error of ours."""
 
 DEFAULT: Final[Mapping[str, int]] = MappingProxyType({"memory": 1, "storage": 2})
 """Further attempts by reason: those that say more of the moment than of the model."""

@@ -213,20 +213,21 @@ def staged(model: str, out: str) -> Iterator[Staging]:
 def _fetched(url: str, folder: Path) -> tuple[Path, dict[str, str]]:
     """The model and the files of its weights; what is no model is fetched alone."""
     path = folder / PurePosixPath(url).name
-    urls = {url: path}
-    _fetch(url, path)
+    tokens = {url: _fetch(url, path)}
     for name in _data_files(path):
         where = below(url.rpartition("/")[0], name)
-        urls[where] = folder / name
-        _fetch(where, folder / name)
-    return path, {each: token(each) for each in urls}
+        tokens[where] = _fetch(where, folder / name)
+    return path, tokens
 
 
-def _fetch(url: str, path: Path) -> None:
+def _fetch(url: str, path: Path) -> str:
+    """Fetch a file; its token of before: what changes meanwhile is not taken for what was fetched."""
+    known = token(url)
     fs, source = file_system(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _told(url):
         fs.get_file(source, str(path))
+    return known
 
 
 def _data_files(path: Path) -> list[str]:

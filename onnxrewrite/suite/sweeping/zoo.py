@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -21,7 +22,7 @@ from onnxrewrite.suite.sweeping.job import Job
 from onnxrewrite.suite.sweeping.journal import Record, Row
 from onnxrewrite.suite.sweeping.retries import Retries, alone, pause
 from onnxrewrite.suite.sweeping.shards import Shard
-from onnxrewrite.suite.sweeping.storage import below, is_url, write_bytes
+from onnxrewrite.suite.sweeping.storage import StorageError, below, is_url, write_bytes
 from onnxrewrite.suite.sweeping.tasks import Apply, Work
 from onnxrewrite.system.atomic import write_whole
 
@@ -245,9 +246,12 @@ class Page:
         self._pause = _PAUSE
 
     def renew(self) -> None:
-        """Write it if that is long ago: who kills a sweep finds one that is nearly new."""
+        """Write it if that is long ago: who kills a sweep finds one that is nearly new.  A storage that does not answer
+        costs no model: it is written again later."""
         if time.monotonic() - self._last > self._pause:
-            self.write()
+            self._last = time.monotonic()
+            with contextlib.suppress(StorageError):
+                self.write()
 
     def write(self) -> None:
         """Write it.

@@ -65,7 +65,7 @@ def weight_report(model: ir.Model, name: str) -> WeightsReport:
 
 
 def _row(found: Structure) -> StructureRow:
-    rows, columns = found.weight.matrix.shape
+    rows, columns = found.weight.shape
     return {
         "name": found.weight.name,
         "operator": found.weight.operator,
@@ -82,7 +82,7 @@ def _row(found: Structure) -> StructureRow:
 def measured(found: Sequence[Structure]) -> list[Gain]:
     """The gain of each kind of structure, of the largest weight that has it, as a product of ``_ROWS`` rows in one
     thread: the zeros as they are, without empty inputs and outputs, as two products of low rank."""
-    by_size = sorted(found, key=lambda each: -each.weight.matrix.size)
+    by_size = sorted(found, key=lambda each: -each.weight.tensor.size)
     gains = []
     pruned = next((each for each in by_size if each.zeros > 0), None)
     if pruned is not None:
@@ -103,7 +103,7 @@ def measured(found: Sequence[Structure]) -> list[Gain]:
 
 def _gain(found: Structure, what: str, factors: Sequence[Floats]) -> Gain:
     rng = np.random.default_rng(0)
-    dense = rng.standard_normal(found.weight.matrix.shape)
+    dense = rng.standard_normal(found.weight.shape)
     models = {"dense": _products([dense]), "this": _products(factors)}
     feeds = {n: {"x": rng.standard_normal((_ROWS, rows)).astype(np.float32)} for n, (_, rows) in models.items()}
     openers = {n: partial(open_runner, model, feeds[n], _SETTING) for n, (model, _) in models.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -36,14 +37,26 @@ class Weight:
     Attributes:
         name: The name of its node, or of itself where that has none.
         operator: The operator that reads it.
-        matrix: The numbers.
+        tensor: The weight as it is stored.
         node: The node.
     """
 
     name: str
     operator: str
-    matrix: Floats = field(repr=False)
+    tensor: ir.TensorProtocol = field(repr=False)
     node: ir.Node = field(repr=False, compare=False)
+
+    @property
+    def matrix(self) -> Floats:
+        """The numbers; made anew each time, for those of all weights may not fit into memory."""
+        return _matrix(self.node, np.asarray(self.tensor.numpy(), np.float64))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the matrix."""
+        first, *rest = map(int, self.tensor.shape.numpy())
+        inner = math.prod(rest)
+        return (inner, first) if self.operator == "Conv" or _is_turned(self.node) else (first, inner)
 
 
 @dataclass(frozen=True)
@@ -84,18 +97,19 @@ def weights_of(model: ir.Model) -> Iterator[Weight]:
             if tensor.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
                 continue
             met.add(id(value))
-            matrix = _matrix(node, np.asarray(tensor.numpy(), np.float64))
-            if matrix is not None:
-                yield Weight(node.name or value.name or "", node.op_type, matrix, node)
+            rank = len(tensor.shape)
+            if rank > 2 if node.op_type == "Conv" else rank == 2:
+                yield Weight(node.name or value.name or "", node.op_type, tensor, node)
 
 
-def _matrix(node: ir.Node, array: Array) -> Floats | None:
+def _matrix(node: ir.Node, array: Floats) -> Floats:
     if node.op_type == "Conv":
-        return array.reshape(len(array), -1).T if array.ndim > 2 else None
-    if array.ndim != 2:
-        return None
-    turned = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
-    return array.T if turned else array
+        return array.reshape(len(array), -1).T
+    return array.T if _is_turned(node) else array
+
+
+def _is_turned(node: ir.Node) -> bool:
+    return node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
 
 
 def structures(weights: Sequence[Weight]) -> list[Structure]:
@@ -110,11 +124,12 @@ def structures(weights: Sequence[Weight]) -> list[Structure]:
 
 def structure(weight: Weight) -> Structure:
     """The structure of one weight."""
-    zero = weight.matrix == 0
+    matrix = weight.matrix
+    zero = matrix == 0
     share = float(zero.mean())
     empty = int(zero.all(axis=0).sum()), int(zero.all(axis=1).sum())
     pattern = next((f"{n}:{m}" for n, m in PATTERNS if _follows(zero, n, m)), "") if share >= SPARSE else ""
-    return Structure(weight, share, pattern, empty, _low_rank(weight.matrix))
+    return Structure(weight, share, pattern, empty, _low_rank(matrix))
 
 
 def _follows(zero: Array, most: int, of: int) -> bool:
@@ -128,7 +143,7 @@ def _low_rank(matrix: Floats) -> int | None:
     """The rank, if two products of it would take fewer multiplications by enough."""
     rows, columns = matrix.shape
     most = int(_WORTH * rows * columns / (rows + columns))
-    if most < 1 or not matrix.any():
+    if most < 1 or not matrix.any() or not np.isfinite(matrix).all():
         return None
     seen = min(most + 1, _LARGEST_RANK, rows, columns)
     sketch = matrix @ np.random.default_rng(_SEED).standard_normal((columns, seen)) if seen < columns else matrix
@@ -148,7 +163,7 @@ def _sharing(one: Structure, others: Sequence[Structure]) -> tuple[str, ...]:
     assert one.rank is not None
     found = []
     for other in others:
-        if other is one or len(other.weight.matrix) != len(one.weight.matrix) or other.rank is None:
+        if other is one or other.weight.shape[0] != one.weight.shape[0] or other.rank is None:
             continue
         both = np.concatenate([one.weight.matrix, other.weight.matrix], axis=1)
         if other.rank <= one.rank and _rank(both) == one.rank:

@@ -15,12 +15,12 @@ from onnx import numpy_helper
 
 from onnxrewrite.cli import main
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.suite.canary import ort_environments
+from onnxrewrite.suite.canary import ort_environments, version_comparison
 from onnxrewrite.suite.canary.model_reduction import reduced, with_all_values
 from onnxrewrite.suite.canary.optimizer_culprit import Culprit, culprit
 from onnxrewrite.suite.canary.ort_environments import environments, load_arrays, save_arrays
 from onnxrewrite.suite.canary.reproduction import write_report
-from onnxrewrite.suite.canary.version_comparison import Canary, Version, canary
+from onnxrewrite.suite.canary.version_comparison import Canary, Shown, Version, canary
 
 CAST = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 8] x, float[n, 8] w) => (float[n, 8] y, float[n, 8] z) {
@@ -201,6 +201,72 @@ def test_a_model_without_drift(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert version["memory"] > 0
     assert "no drift" in capsys.readouterr().out
     assert not (tmp_path / "good.onnx.canary").exists()
+
+
+SEQUENCE = GOOD.replace("float[n, 8] y)", "seq(float[n, 8]) s)").replace(
+    "Tanh(a)", "Tanh(a)  s = SequenceConstruct(a, y)"
+)
+
+
+def test_sequences_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(tmp_path / "s.onnx", SEQUENCE)
+    save_arrays(tmp_path / "feeds.npz", {"x": np.ones((2, 8), np.float32)})
+    with environments(["installed"]) as (here,):
+        assert not here.opened(model, tmp_path / "feeds.npz", outputs=tmp_path / "out.npz").failure
+    assert {name: value.shape for name, value in load_arrays(tmp_path / "out.npz").items()} == {
+        "s[0]": (2, 8),
+        "s[1]": (2, 8),
+    }
+    found = canary(model, ["installed"], seconds=0.1)
+    assert (found.regressions, found.notes) == ([], [])
+    arrays = iter([{"s[0]": np.zeros(3), "s[1]": np.zeros(3)}, {"s[0]": np.zeros(3), "s[1]": np.ones(3)}])
+    monkeypatch.setattr(version_comparison, "load_arrays", lambda path: next(arrays, {"s[0]": np.zeros(3)}))
+    (version,) = canary(model, ["installed"], seconds=0.1, search=0).versions
+    assert version.difference.startswith("s[1]: ")
+
+
+def test_outputs_that_are_not_compared_are_told(tmp_path: Path) -> None:
+    text = 't = Constant <value = string[1] {"a"}> ()'
+    both = saved(tmp_path / "b.onnx", GOOD.replace("y)", "y, string[1] t)").replace("Tanh(a)", f"Tanh(a)  {text}"))
+    found = canary(both, ["installed"], seconds=0.1)
+    assert found.notes == ["not compared, for numpy has no numbers like them: t"]
+    alone = saved(tmp_path / "a.onnx", GOOD.replace("float[n, 8] y)", "string[1] t)").replace("y = Tanh(a)", text))
+    with pytest.raises(ModelError, match="none of its outputs can be compared: t"):
+        canary(alone, ["installed"])
+
+
+def test_a_model_that_cannot_be_saved_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = ort_environments.Environment.opened
+
+    def unsaved(self: Any, *given: Any, **options: Any) -> Any:
+        if "optimized" in options:
+            options["optimized"] = tmp_path / "no folder" / "m.onnx"
+        return opened(self, *given, **options)
+
+    monkeypatch.setattr(ort_environments.Environment, "opened", unsaved)
+    (version,) = canary(saved(tmp_path / "m.onnx", GOOD), ["installed"], seconds=0.1).versions
+    assert (version.fault, version.operators) == ("", {})
+
+
+def test_two_names_of_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort_environments, "python_with", lambda version: Path(sys.executable))
+    with pytest.raises(UsageError, match=r"--ort 1\.2,1\.2\.0: these are"):
+        canary(saved(tmp_path / "m.onnx", GOOD), ["1.2", "1.2.0"])
+
+
+def test_reports_are_whole_or_not_there(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(GOOD.replace("x)", "file)"))
+    shown = Shown("1.2.3", model, {"file": np.ones((1, 8), np.float32), "a/b": np.zeros(2)})
+    result = Canary("m", {}, 1, versions=[Version("1.2.3", failure="no")])
+    write_report(tmp_path / "r", result, shown)
+    first = (tmp_path / "r" / "inputs.npz").read_bytes()
+    with np.load(tmp_path / "r" / "inputs.npz") as arrays:
+        assert {name: arrays[name].shape for name in arrays.files} == {"file": (1, 8), "a/b": (2,)}
+    write_report(tmp_path / "r", result, shown)
+    assert (tmp_path / "r" / "inputs.npz").read_bytes() == first
+    (tmp_path / "taken").touch()
+    with pytest.raises(ModelError, match=r"-o .*: cannot be written: Not a directory"):
+        write_report(tmp_path / "taken" / "r", result, shown)
 
 
 def test_a_model_that_runs_nowhere_is_told(tmp_path: Path) -> None:

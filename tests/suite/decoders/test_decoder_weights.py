@@ -16,8 +16,11 @@ from onnxrewrite.suite.decoders.genai_config import Special
 from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
 from onnxrewrite.suite.decoders.text_data import decoder_of
 from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization import workbench
+from onnxrewrite.suite.quantization.accuracy_levels import Levels
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.suite.quantization.workbench import Work
 
 
 def texts(path: Path, count: int = 8, length: int = 48) -> Path:
@@ -44,10 +47,40 @@ def test_ids_alone_are_enough(tmp_path: Path) -> None:
         decoder.completed(tmp_path / "wrong.npy")
 
 
+def test_texts_that_are_none(tmp_path: Path) -> None:
+    decoder = decoder_of(io.load(speaking.MODEL))
+    assert decoder is not None
+    ids = np.zeros((2, 3), np.int64)
+    for wrong in (ids[0], ids.astype(np.float32)):
+        with pytest.raises(UsageError, match="texts must be integers"):
+            decoder.completed([{"input_ids": wrong}])
+    with pytest.raises(UsageError, match=r"attention_mask is \[2, 2\], and input_ids \[2, 3\]"):
+        decoder.completed([{"input_ids": ids, "attention_mask": ids[:, :2]}])
+    np.savez(tmp_path / "whole.npz", input_ids=ids)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for name, damaged in (("a.npz", b""), ("b.npz", whole[:90]), ("c.npy", b"")):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(UsageError, match=f"{name}: holds no arrays, or is damaged"):
+            quantize(speaking.MODEL, QuantizeSettings(mode="weights"), data=tmp_path / name)
+
+
 def test_what_is_no_decoder() -> None:
     assert decoder_of(io.load(GOLDEN / "bert" / "model.onnx")) is None  # states, and none of them logits
     assert decoder_of(io.load(without_past())) is not None
     assert decoder_of(io.load(without_past(seen="GreaterOrEqual(keys, zero)"))) is None  # it sees later tokens
+
+
+def test_where_every_level_is_taken_back_nothing_is_called_quantized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = Levels({}, flipped=1.0, lost=1.0, back=9)
+    monkeypatch.setattr(workbench, "chosen_levels", lambda *given: every)
+    settings = QuantizeSettings(mode="weights", weights="int8")
+    with Work(speaking.MODEL, texts(tmp_path / "t.npy", 2, 8), threads=1) as work:
+        work.read_data([settings])
+        made = work.unfused(settings)
+    assert not any(node.op_type == "MatMulNBits" for node in made.model.graph)
+    assert (made.selection.chosen, made.forms) == ({}, {})
 
 
 def test_tokens_decide(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from suite.deploy.models import WIDTH, chain, saved
 
 from onnxrewrite.cli import main
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import UsageError
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.suite.deploy import regression_check as recheck_module
 from onnxrewrite.suite.deploy.pipeline import Pipeline
@@ -161,14 +161,52 @@ def test_folders_without_a_record(folder: Path, damage: str | None) -> None:
         recheck(folder)
 
 
-def test_damaged_samples_are_told(folder: Path) -> None:
-    (folder / "reference.npz").write_bytes(b"PK damaged")
-    with pytest.raises(ModelError, match=r"reference\.npz: is damaged"):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d["shipped"].update(files=["model.onnx"]),
+        lambda d: d["shipped"].update(outputs={"y": "near"}),
+        lambda d: d["final"].update(setting={"level": 7}),
+        lambda d: d["final"].update(opened_as=3),
+        lambda d: d["final"].update(metrics=None),
+        lambda d: d.update(versions=[]),
+        lambda d: d.update(gate=[]),
+    ],
+)
+def test_records_with_something_else_in_them(folder: Path, damage: Any) -> None:
+    edit(folder / "report.json", damage)
+    with pytest.raises(UsageError, match="holds nothing to compare with; run optimize again"):
         recheck(folder)
+
+
+def test_weights_beside_a_model_are_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxrewrite.io.models.needs_external_data", lambda model: True)
+    data = [{"x": np.zeros((4, WIDTH), np.float32)}]
+    Pipeline(stages=[Rewrite()], data=data, **QUICK).run(saved(tmp_path, chain()), tmp_path / "out")
+    files = json.loads((tmp_path / "out" / "report.json").read_text())["shipped"]["files"]
+    assert {p.name for p in (tmp_path / "out").iterdir()} - set(files) == {"report.json", "report.html"}
+    assert len(files) == 4
+
+
+def test_a_report_over_what_was_shipped(folder: Path) -> None:
+    before = (folder / "run.py").read_bytes()
+    assert main(["recheck", str(folder), "--json", str(folder / "run.py")]) == 2
+    assert (folder / "run.py").read_bytes() == before
+
+
+def test_damaged_samples_are_told(folder: Path) -> None:
+    whole = (folder / "reference.npz").read_bytes()
+    for damaged in (b"PK damaged", b"", whole[:200], whole.replace(b"\x00\x00\x80", b"\x01\x02\x03")):
+        (folder / "reference.npz").write_bytes(damaged)
+        regressions = recheck(folder).regressions
+        assert regressions[0] == "reference.npz: is not the file that was shipped"
+        assert regressions[1].startswith("reference.npz: is damaged: ")
+        assert len(regressions) == 2
     (folder / "reference.npz").unlink()
     found = recheck(folder)
     assert found.regressions == ["reference.npz: is missing"]
     assert found.figures == []
+    assert found.notes == ["the samples cannot be read, so outputs and times are not compared"]
 
 
 def test_pairs_come_back_and_are_few(tmp_path: Path) -> None:

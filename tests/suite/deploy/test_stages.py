@@ -150,6 +150,17 @@ def test_a_file_that_opens_faster_is_shipped(tmp_path: Path, form: Any) -> None:
 
 
 @pytest.mark.usefixtures("lenient")
+def test_files_of_an_earlier_run_that_open_faster_go(tmp_path: Path) -> None:
+    run(tmp_path, Startup(forms=("prepacked",)))
+    (tmp_path / "out" / "startup.ort").write_bytes(b"of the user")
+    outcome = run(tmp_path, Startup(forms=("onnx",)))
+    assert outcome.final.artifact.opened_as is not None
+    assert {p.name for p in (tmp_path / "out").glob("startup*")} == {"startup.onnx", "startup.ort"}
+    run(tmp_path, Session(levels=("all",)))
+    assert {p.name for p in (tmp_path / "out").glob("startup*")} == {"startup.ort"}
+
+
+@pytest.mark.usefixtures("lenient")
 def test_of_files_that_open_faster_the_fastest_is_kept(tmp_path: Path) -> None:
     outcome = run(tmp_path, Startup())
     trials = outcome.steps[0].trials

@@ -48,6 +48,15 @@ def test_padding_and_words_beyond_the_last_do_not_count() -> None:
     assert none.quality is None
 
 
+def test_logits_of_the_last_token_alone_tell_nothing() -> None:
+    gauge = TextGauge(TextParts("ids", None, "logits"))
+    last = scores([0.2, 0.5, 0.3])
+    gauge.add({"ids": np.array([[0, 1, 2]])}, last, last)
+    assert gauge.quality is None
+    gauge.add({"ids": np.array([[0, 1]])}, scores([0.5, 0.5], [1, 1]), scores([0.5, 0.5]))  # told as broken elsewhere
+    assert gauge.quality is None
+
+
 def test_what_is_no_number_is_infinitely_unlikely() -> None:
     gauge = TextGauge(TextParts("ids", None, "logits"))
     gauge.add({"ids": np.array([[0, 1]])}, scores([0.5, 0.5], [1, 1]), {"logits": np.full((1, 2, 2), np.nan)})

@@ -157,6 +157,26 @@ def test_what_is_refused_is_refused_once(zoo: Callable[..., Path]) -> None:
     assert [row.status for row in rw.deploy.sweep("zoo", work(), "out").rows] == ["unusable", "done", "failed"]
 
 
+def test_what_the_disk_refused_is_tried_in_the_next_sweep(zoo: Callable[..., Path]) -> None:
+    zoo("a/good")
+    write(Path("out/a"))  # where a folder is to be
+    refused = rw.deploy.sweep("zoo", work(), "out").rows[0]
+    assert (refused.status, refused.reason) == ("unusable", "file")
+    Path("out/a").unlink()
+    assert rw.deploy.sweep("zoo", work(), "out").rows[0].status == "done"
+
+
+def test_weights_beside_a_model_of_whatever_name(zoo: Callable[..., Path]) -> None:
+    model, weights = with_weights("w.bin")
+    zoo("good")
+    Path("zoo/startup.onnx").write_bytes(model)
+    Path("zoo/w.bin").write_bytes(weights)
+    rw.deploy.sweep("zoo", work(), "out")
+    assert [row.resumed for row in rw.deploy.sweep("zoo", work(), "out").rows] == [True, True]
+    Path("zoo/w.bin").write_bytes(weights[::-1])
+    assert [row.resumed for row in rw.deploy.sweep("zoo", work(), "out").rows] == [True, False]
+
+
 def test_a_process_is_kept_for_an_owner() -> None:
     task = "__import__('os').getpid()"
     first, second = (in_kept_worker(eval, task, "one") for _ in range(2))
@@ -281,6 +301,23 @@ def test_a_storage_that_fails_is_asked_again(
     assert [(row.status, row.attempts) for row in swept.rows] == [("done", 3), ("done", 1)]
 
 
+def test_a_model_that_changes_while_it_is_fetched_is_fetched_again(
+    zoo: Callable[..., Path], memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe("/zoo/a.onnx", onnx.parser.parse_model(RELU).SerializeToString())
+    get_file, changed = memory.get_file, onnx.parser.parse_model(RELU.replace("Relu", "Abs")).SerializeToString()
+
+    def changing(path: str, *given: Any, **options: Any) -> None:
+        get_file(path, *given, **options)
+        if memory.cat_file("/zoo/a.onnx") != changed:
+            memory.pipe("/zoo/a.onnx", changed)
+
+    monkeypatch.setattr(memory, "get_file", changing)
+    for resumed in (False, False, True):
+        assert rw.deploy.sweep("memory://zoo", work(), "out", executor=Inline()).rows[0].resumed is resumed
+    assert Path("out/a.onnx").read_bytes() == changed
+
+
 def test_what_cannot_be_fetched_is_told(zoo: Callable[..., Path], memory: Any) -> None:
     with pytest.raises(UsageError, match="no model in memory://nowhere"):
         rw.deploy.sweep("memory://nowhere", work(), "out", executor=Inline())
@@ -290,6 +327,37 @@ def test_what_cannot_be_fetched_is_told(zoo: Callable[..., Path], memory: Any) -
     with storage.staged("memory://zoo/a.onnx", "out") as place:
         assert place.model.read_bytes() == b"x"
     assert not place.model.exists()
+
+
+def test_a_storage_that_takes_no_record_for_a_while(
+    zoo: Callable[..., Path], memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe({f"/zoo/{n}.onnx": onnx.parser.parse_model(RELU).SerializeToString() for n in "abc"})
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.journal._PAUSE", 0.0)
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.zoo._PAUSE", 0.0)
+    write_bytes, refused = storage.write_bytes, list[str]()
+
+    def failing(url: str, contents: bytes) -> None:
+        if (len(refused) < 4 and ".00000" in url) or (url.endswith(".html") and "sweep.html" not in refused):
+            refused.append(url.rpartition("/")[2])
+            raise storage.StorageError(f"{url}: slow down")
+        write_bytes(url, contents)
+
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.journal.write_bytes", failing)
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.zoo.write_bytes", failing)
+    swept = rw.deploy.sweep("memory://zoo", work(), "memory://out", executor=Inline())
+    assert [row.status for row in swept.rows] == ["done"] * 3
+    assert refused.count("sweep.html") == 1
+    assert len(refused) >= 3
+    assert {row.status for row in Record("memory://out").rows.values()} == {"done"}
+    assert memory.exists("/out/sweep.html")
+
+
+def test_a_part_of_a_record_that_goes_while_all_are_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Record("memory://out").begin([Row("a", "a")])
+    names = ["sweep.1-of-2.000001.jsonl", "sweep.jsonl"]
+    monkeypatch.setattr("onnxrewrite.suite.sweeping.journal.list_names", lambda url: names)
+    assert set(Record("memory://out").rows) == {"a"}
 
 
 def test_records_of_a_storage_lose_nothing(memory: Any) -> None:

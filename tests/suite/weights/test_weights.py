@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,12 @@ def test_zeros_without_a_pattern() -> None:
 
 def test_turned_weights_and_images() -> None:
     (gemm,) = found(pruned(dense(128, 64), 2, 4, axis=1), op_type="Gemm", transB=1)
-    assert (gemm.weight.matrix.shape, gemm.pattern) == ((64, 128), "2:4")
+    assert (gemm.weight.matrix.shape, gemm.weight.shape, gemm.pattern) == ((64, 128), (64, 128), "2:4")
     weight = dense(32, 16, 3, 3)
     weight[::4] = 0
     weight[:, 5] = 0
     (conv,) = found(weight, op_type="Conv")
-    assert conv.weight.matrix.shape == (144, 32)
+    assert conv.weight.matrix.shape == conv.weight.shape == (144, 32)
     assert conv.empty == (8, 9)
 
 
@@ -98,6 +99,25 @@ def test_a_weight_is_told_once() -> None:
     nodes = list(shared.graph)
     nodes[1].replace_input_with(1, nodes[0].inputs[1])
     assert [each.name for each in weights_of(shared)] == ["n0"]
+
+
+def test_what_is_no_number_has_no_rank() -> None:
+    for value in (np.inf, np.nan):
+        weight = dense(64, 4) @ dense(4, 128)
+        weight[3, 4] = value
+        assert found(weight) == []
+
+
+def test_numbers_are_not_kept() -> None:
+    """Those of a model of billions of weights do not fit into memory in float64."""
+    weights = model(*(pruned(dense(128, 128), 2, 4) for _ in range(4)))
+    tracemalloc.start()
+    try:
+        kept = structures(list(weights_of(weights)))
+        assert len(kept) == 4
+        assert tracemalloc.get_traced_memory()[0] < 2 * 128 * 128 * 8
+    finally:
+        tracemalloc.stop()
 
 
 def test_gains_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
