@@ -56,7 +56,7 @@ def _has_some_zero(term: Any) -> bool:
 def _conditions(decider: Decider, term: Any, premises: Sequence[Any]) -> list[Condition]:
     """All conditions of a term, those inside of sums for variables of their own."""
     found: dict[tuple[str, int, Path], Condition] = {}
-    waiting: list[tuple[Any, Path]] = [(_opened(term), frozenset())]
+    waiting: list[tuple[Any, Path]] = [(term, frozenset())]
     seen = set()
     while waiting:
         each, path = waiting.pop()
@@ -87,27 +87,11 @@ def _inside(decider: Decider, term: Any, path: Path, premises: Sequence[Any]) ->
     if term.decl().kind() == z3.Z3_OP_ITE:
         told = parts[0].sexpr()
         return [(parts[0], path), (parts[1], path | {told}), (parts[2], path | {f"not {told}"})]
-    if term.decl().name().endswith(_OPENED):
-        lengths = [p for p in parts if z3.is_int(p)]
-        may_be_empty = [n.sexpr() for n in lengths if not decider.valid(n > 0, premises)]
-        return [(p, path if z3.is_int(p) else path.union(may_be_empty)) for p in parts]
+    if any(map(z3.is_quantifier, parts)):  # a sum, inside of which its variable is any number
+        variable = z3.Int(f"any!{depth_of(term)}", term.ctx)
+        may_be_empty = [p.sexpr() for p in parts if z3.is_int(p) and not decider.valid(p > 0, premises)]
+        return [(applied(p, variable), path.union(may_be_empty)) for p in parts if z3.is_quantifier(p)]
     return [(p, path) for p in parts]
-
-
-_OPENED = " opened"
-
-
-def _opened(term: Any) -> Any:
-    """A term with an unknown for the variable of each sum, another one for sums inside of it."""
-    while True:
-        found = next((t for t in subterms(term) if z3.is_app(t) and any(map(z3.is_array, t.children()))), None)
-        if found is None:
-            return term
-        depth = depth_of(found)
-        variables = [z3.Int(f"any!{depth}.{k}", term.ctx) for k in range(found.num_args())]
-        bodies = [applied(c, v) if z3.is_array(c) else c for c, v in zip(found.children(), variables, strict=True)]
-        opened = z3.Function(f"{found.decl().name()}{_OPENED}", *(b.sort() for b in bodies), found.sort())(*bodies)
-        term = z3.substitute(term, (found, opened))
 
 
 def _factors(term: Any) -> list[Any]:

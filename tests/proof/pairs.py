@@ -244,6 +244,14 @@ SUBTLE = {
         "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  a = Where(c, q, 1.0)  b = Where(d, 1.0, 1.0)  y = Mul(a, b)",
         "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  a = Where(c, 1.0, 1.0)  b = Where(d, q, 1.0)  y = Mul(a, b)",
     ),
+    "a divisor inside of a sum": (
+        "bool[m] c; bool[m] d; float[n,m] x; float[n,m] z; q = Div(x, x)  a = Where(c, q, 1.0)  y = ReduceSum(a, {1})",
+        "bool[m] c; bool[m] d; float[n,m] x; float[n,m] z; q = Div(x, x)  a = Where(d, q, 1.0)  y = ReduceSum(a, {1})",
+    ),
+    "a root inside of a sum": (
+        "float[n,m] x; r = Sqrt(x)  q = Mul(r, r)  y = ReduceSum(q, {1})",
+        "float[n,m] x; y = ReduceSum(x, {1})",
+    ),
     "NaN that a quotient loses": (
         "float[n] x; e = Exp(x)  y = Div(e, e)",
         "float[n] x; s = Shape(x)  y = Expand(1.0, s)",
