@@ -20,6 +20,7 @@ import z3
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import text
+from onnxrewrite.proof.deciding import Decider
 from onnxrewrite.proof.domains import Domain, Reals
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.ieee_numbers import Bitwise
@@ -64,6 +65,7 @@ def agreement(graph: str, domain: str, points: int, *, opset: int = 22, seed: in
         raise ModelError(session)
     rng = np.random.default_rng(seed)
     encoding = Encoding(DOMAINS[domain]())
+    encoding.holds = Decider(encoding, _SECONDS).valid
     reader = Reader(encoding)
     outputs = reader.read(model)
     places = [tuple(z3.Int(f"i{k}", encoding.domain.context) for k in range(o.rank)) for o in outputs]
@@ -89,6 +91,9 @@ def agreement(graph: str, domain: str, points: int, *, opset: int = 22, seed: in
             return Agreement(compared)
     raise AssertionError
 
+
+_SECONDS = 60.0
+"""For what the reading of a graph asks the solver."""
 
 _SMALL_ROUNDS = 40
 """Rounds of small sizes, at which indices meet the ends of axes most often, before larger ones."""

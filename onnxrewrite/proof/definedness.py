@@ -11,24 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import z3
 
-from onnxrewrite.proof.polynomials import applied, subterms
+from onnxrewrite.proof.polynomials import applied, depth_of, subterms
 from onnxrewrite.proof.signs import sign_of
 
 if TYPE_CHECKING:
     from onnxrewrite.proof.deciding import Decider
 
-Condition = tuple[str, Any]
-"""What must hold, ``root``, ``log``, ``divisor`` or ``power``, and of which term."""
+Path = frozenset[str]
+"""The conditions of each ``If``, and the lengths of sums that may be empty, inside of which a term stands."""
+
+Condition = tuple[str, Any, Path]
+"""What must hold, ``root``, ``log``, ``divisor`` or ``power``, of which term, and where it matters."""
 
 
 def undefined(decider: Decider, before: Any, after: Any, premises: Sequence[Any] = ()) -> str:
     """A condition that one of two terms has alone; empty if there is none."""
-    old, new = _conditions(decider, before), _conditions(decider, after)
+    old, new = (
+        [c for c in _conditions(decider, t, premises) if not _always(decider, c[0], c[1], premises)]
+        for t in (before, after)
+    )  # what holds always by the form of one side, and of the other not, may fail there by rounding
     for mine, others, whose in ((old, new, "original"), (new, old, "replacement")):
-        for kind, term in mine:
-            if _always(decider, kind, term, premises):
-                continue
-            if not any(k == kind and _is_same(decider, kind, term, t) for k, t in others):
+        for kind, term, path in mine:
+            if not any(k == kind and p == path and _is_same(decider, kind, term, t) for k, t, p in others):
                 return f"the {whose} alone is not defined for some {kind}"
     return ""
 
@@ -36,37 +40,58 @@ def undefined(decider: Decider, before: Any, after: Any, premises: Sequence[Any]
 def _is_same(decider: Decider, kind: str, term: Any, other: Any) -> bool:
     """True if a condition is another's.  What divides must be computed alike to the letter: of two zeros of different
     sign one makes ∞ and the other -∞."""
-    return bool(term.eq(other)) or (kind in ("root", "log") and decider.equal_reals(term, other))
+    if kind in ("root", "log"):
+        return bool(term.eq(other)) or decider.equal_reals(term, other)
+    return bool(term.eq(other)) and not any(map(_has_some_zero, subterms(term)))
 
 
-def _conditions(decider: Decider, term: Any) -> list[Condition]:
+def _has_some_zero(term: Any) -> bool:
+    """True if the sign of a zero depends on how the term was written: |x| is max(x, -x) here, √x is x to the ½."""
+    if not z3.is_app(term) or not z3.is_real(term):
+        return False
+    name = term.decl().name()
+    return name in ("max", "min") or (name == "sqrt" and not sign_of(term.arg(0)))
+
+
+def _conditions(decider: Decider, term: Any, premises: Sequence[Any]) -> list[Condition]:
     """All conditions of a term, those inside of sums for variables of their own."""
-    found: dict[tuple[str, int], Condition] = {}
-    for each in subterms(_opened(decider, term)):
-        if not z3.is_app(each) or not z3.is_real(each):
+    found: dict[tuple[str, int, Path], Condition] = {}
+    waiting: list[tuple[Any, Path]] = [(term, frozenset())]
+    seen = set()
+    while waiting:
+        each, path = waiting.pop()
+        if (each.get_id(), path) in seen or not z3.is_app(each):
             continue
-        name = each.decl().name()
-        if each.decl().kind() == z3.Z3_OP_DIV:
-            for factor in _factors(each.arg(1)):
-                found["divisor", factor.get_id()] = ("divisor", factor)
-        elif name in ("sqrt", "log"):
-            kind = "root" if name == "sqrt" else "log"
-            found[kind, each.arg(0).get_id()] = (kind, each.arg(0))
-        elif name == "pow":
-            found["power", each.get_id()] = ("power", each)
+        seen.add((each.get_id(), path))
+        for kind, part in _own(each):
+            found[kind, part.get_id(), path] = (kind, part, path)
+        waiting += _inside(decider, each, path, premises)
     return list(found.values())
 
 
-def _opened(decider: Decider, term: Any) -> Any:
-    """A term with an unknown for the variable of each sum."""
-    while True:
-        found = next((t for t in subterms(term) if z3.is_app(t) and any(map(z3.is_array, t.children()))), None)
-        if found is None:
-            return term
-        variables = [z3.Int(f"any!{k}", term.ctx) for k in range(found.num_args())]
-        bodies = [applied(c, v) if z3.is_array(c) else c for c, v in zip(found.children(), variables, strict=True)]
-        opened = z3.Function(f"{found.decl().name()} opened", *(b.sort() for b in bodies), found.sort())(*bodies)
-        term = z3.substitute(term, (found, opened))
+def _own(term: Any) -> list[tuple[str, Any]]:
+    """The conditions of a term itself, without those of its operands."""
+    if not z3.is_real(term):
+        return []
+    name = term.decl().name()
+    if term.decl().kind() == z3.Z3_OP_DIV:
+        return [("divisor", factor) for factor in _factors(term.arg(1))]
+    if name in ("sqrt", "log"):
+        return [("root" if name == "sqrt" else "log", term.arg(0))]
+    return [("power", term)] if name == "pow" else []
+
+
+def _inside(decider: Decider, term: Any, path: Path, premises: Sequence[Any]) -> list[tuple[Any, Path]]:
+    """The operands of a term, each with where it matters."""
+    parts = term.children()
+    if term.decl().kind() == z3.Z3_OP_ITE:
+        told = parts[0].sexpr()
+        return [(parts[0], path), (parts[1], path | {told}), (parts[2], path | {f"not {told}"})]
+    if any(map(z3.is_quantifier, parts)):  # a sum, inside of which its variable is any number
+        variable = z3.Int(f"any!{depth_of(term)}", term.ctx)
+        may_be_empty = [p.sexpr() for p in parts if z3.is_int(p) and not decider.valid(p > 0, premises)]
+        return [(applied(p, variable), path.union(may_be_empty)) for p in parts if z3.is_quantifier(p)]
+    return [(p, path) for p in parts]
 
 
 def _factors(term: Any) -> list[Any]:

@@ -116,9 +116,12 @@ class Domain:
     def uninterpreted(
         self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType
     ) -> Any:
-        """Some function of the operands; of a commutative operator, of operands in some order."""
+        """Some function of the operands; of a commutative operator of two, of operands in some order.
+
+        More than two floats are added up in the order in which they stand.
+        """
         terms = [e for e, _ in args]
-        if op_type in COMMUTATIVE:
+        if op_type in COMMUTATIVE and len(terms) == 2 and not _tells_zeros_apart(op_type, dtype):
             terms.sort(key=lambda t: t.sexpr())
         told = " ".join(f"{k}={v!r}" for k, v in sorted(parameters.items()))
         sorts = ",".join(d.name.lower() for _, d in args)
@@ -130,6 +133,8 @@ class Domain:
         """Raise ``Unprovable`` where the result depends on the order, which kernels choose."""
         if fold in ("sum", "product") and dtype.is_floating_point():
             raise Unprovable("the order of a sum of floats, which a kernel chooses")
+        if fold in ("max", "min") and dtype.is_floating_point():
+            raise Unprovable("the largest of floats, of which NaN is lost in an order that a kernel chooses")
 
     def fold(self, fold: str, bound: Any, length: Any, body: Any, dtype: ir.DataType) -> Any:
         """A fold over all values of ``bound`` below a length."""
@@ -139,12 +144,19 @@ class Domain:
     def folded(self, fold: str, parts: Sequence[Any], dtype: ir.DataType) -> Any:
         """A fold of terms that are given one by one."""
         self.may_fold(fold, dtype)
+        if fold in ("max", "min") and dtype.is_floating_point() and len(parts) > 1:
+            raise Unprovable("the largest of floats one by one, in which NaN stays, where a kernel may lose it")
         if not parts:
             return self.application(f"{fold} of nothing", dtype, [])
         result = parts[0]
         for part in parts[1:]:
             result = self.pointwise(_FUNCTION[fold], {}, [(result, dtype), (part, dtype)], dtype)
         return result
+
+
+def _tells_zeros_apart(op_type: str, dtype: ir.DataType) -> bool:
+    """True if an operator may return the first of two zeros of different sign."""
+    return op_type in ("Max", "Min") and dtype.is_floating_point()
 
 
 # -- real numbers ----------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Reader:
         if schema.schema(call.domain, call.op_type, call.version) is None or _is_random(call):
             raise Unprovable(f"{call.op_type} has no meaning here")
         try:
-            return e.opaque(call)
+            return e.opaque(_without_names(call) if call.op_type == "Reshape" else call)
         except Unprovable as error:
             raise Unprovable(reason or str(error)) from None
 
@@ -207,6 +207,15 @@ class Reader:
             inner = _of_proto(each, newest, [values.get(n) if n else None for n in each.input], own)
             values.update(zip(each.output, self._evaluated(inner), strict=False))
         return [values.get(name) for name in outs]
+
+
+def _without_names(call: Call) -> Call:
+    """A Reshape without the sizes that shape inference found, which takes none to be -1 by being computed so."""
+    known = tuple(
+        (dtype, None if sizes is None else tuple(d if isinstance(d, int) else None for d in sizes))
+        for dtype, sizes in call.known
+    )
+    return replace(call, known=known)
 
 
 def _is_random(call: Call) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
 import z3
 
+from onnxrewrite.ir.dims import FAR
 from onnxrewrite.proof.index_terms import (
     Unprovable,
     chosen,
@@ -87,14 +89,36 @@ def exact(op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dt
 
 
 def wrapped(value: Any, dtype: ir.DataType) -> Any:
-    """An exact integer in a dtype: a number wraps around; a term, which is made of sizes, fits into 32 bits or more."""
+    """An exact integer in a dtype: a number wraps around; a term, which is made of sizes, must fit.
+
+    In 64 bits products of sizes are taken to fit, as ``ir.facts`` takes them, multiples by large numbers are not; in 32
+    bits a term must fit for all sizes.
+    """
     bits, signed = dtype.bitwidth, dtype.is_signed()
     if isinstance(value, int):
         low = value % 2**bits
         return low - 2**bits if signed and low >= 2 ** (bits - 1) else low
     if bits < 32 or not signed:
         raise Unprovable(f"a size in {dtype.name.lower()}")
+    if _magnitude(value, FAR if bits == 32 else 1) >= 2**31:
+        raise Unprovable(f"a multiple of sizes that may not fit into {dtype.name.lower()}")
     return value
+
+
+def _magnitude(term: Any, size: int) -> int:
+    """A bound of a term of sizes, each of which is at most ``size``."""
+    if isinstance(term, int) or z3.is_int_value(term):
+        return abs(int(term if isinstance(term, int) else term.as_long()))
+    kind, parts = term.decl().kind(), term.children()
+    if kind == z3.Z3_OP_ITE:
+        return max(_magnitude(p, size) for p in parts[1:])
+    if kind in (z3.Z3_OP_ADD, z3.Z3_OP_SUB, z3.Z3_OP_UMINUS):
+        return sum(_magnitude(p, size) for p in parts)
+    if kind == z3.Z3_OP_MUL:
+        return math.prod(_magnitude(p, size) for p in parts)
+    if kind in (z3.Z3_OP_IDIV, z3.Z3_OP_MOD):
+        return _magnitude(parts[0] if kind == z3.Z3_OP_IDIV else parts[1], size)
+    return size
 
 
 _LOGIC: dict[str, Callable[..., Any]] = {

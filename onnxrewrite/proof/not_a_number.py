@@ -75,6 +75,19 @@ def elements(term: Any) -> tuple[frozenset[str], frozenset[str], bool]:
     return frozenset(outside), frozenset(inside), has_sums
 
 
+def reads_alike(a: Any, b: Any) -> bool:
+    """True if two terms are made of the same elements of inputs; where there are sums, of those of the same inputs."""
+    first, second = elements(a), elements(b)
+    if first == second:
+        return True
+    return first[2] and second[2] and _inputs(a) == _inputs(b)
+
+
+def _inputs(term: Any) -> set[str]:
+    names = (t.decl().name() for t in subterms(term) if z3.is_app(t))
+    return {n for n in names if n.startswith("input ")}
+
+
 def _terms(context: Any, *conditions: Any) -> list[Any]:
     return [z3.BoolVal(c, context) if isinstance(c, bool) else c for c in conditions]
 

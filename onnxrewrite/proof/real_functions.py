@@ -140,6 +140,13 @@ def _clamped(p: _Pen, x: Any, low: Any, high: Any) -> Any:
     return p.smaller(p.larger(x, low), high)
 
 
+def _bound(bound: Any) -> Any:
+    """A bound of Clip, which is a number: one that is NaN is none for the kernel."""
+    if not z3.is_rational_value(bound):
+        raise Unprovable("a bound of Clip that may be NaN")
+    return bound
+
+
 def _leaky(p: _Pen, x: Any) -> Any:
     return z3.If(x > 0, x, p.given("alpha", 0.01) * x)
 
@@ -180,8 +187,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     * _clamped(p, x * p.number(Fraction(1, 6)) + p.number(0.5), p.number(0), p.number(1)),
     "Relu": lambda p, x: p.larger(x, p.number(0)),
     "Abs": lambda p, x: p.larger(x, -x),
-    "ClipLow": lambda p, a, b: p.larger(a, b),
-    "ClipHigh": lambda p, a, b: p.smaller(a, b),
+    "ClipLow": lambda p, a, b: p.larger(a, _bound(b)),
+    "ClipHigh": lambda p, a, b: p.smaller(a, _bound(b)),
     "Max": _nested(lambda p, a, b: p.larger(a, b)),
     "Min": _nested(lambda p, a, b: p.smaller(a, b)),
     "LeakyRelu": _leaky,

@@ -57,7 +57,9 @@ def _ungrouped(e: Encoding, digits: Sequence[Digit], source: Sequence[Integer]) 
     """The index into a group of axes by the place in it, whose sizes are only known to have the same product."""
     key = tuple(_key(d) for d, _ in digits)
     known = e.unravelled.get(key)
-    place = known[0] if known is not None else _linear(tuple(d for d, _ in digits), [r for _, r in digits])
+    radices = [r for _, r in digits]
+    is_whole = known is not None and all(map(same, known[2], radices))  # else the group was cut or padded
+    place = known[0] if known is not None and is_whole else _linear(tuple(d for d, _ in digits), radices)
     if all_numbers(source):
         return _unravelled(place, source)
     sizes = [size for size in source if not _is_one(size)]
@@ -76,7 +78,7 @@ def _ungrouped(e: Encoding, digits: Sequence[Digit], source: Sequence[Integer]) 
         inside = conjunction([plain(place >= 0), plain(place < product(source))])
         e.define(z3.Implies(e.term(inside), conjunction([part >= 0, plain(part < size)])))
         parts.append(part)
-    e.unravelled[tuple(_key(p) for p in parts if not _is_number_zero(p))] = (place, tuple(parts))
+    e.unravelled[tuple(_key(p) for p in parts if not _is_number_zero(p))] = (place, tuple(parts), tuple(sizes))
     return tuple(parts)
 
 

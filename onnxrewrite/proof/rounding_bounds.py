@@ -7,6 +7,10 @@ units of roundoff, as ``reference.tolerance`` allows, if
 
     n'·|m'|  ≤  max(k·n, floor)·|m|        for each addend m.
 
+That bound is one of a sum.  Where the original multiplies two sums, each of which is right to a few units of roundoff
+of its own, as (x - z)² does, its error is far below that of x² - 2xz + z²; so such products stay.  The argument of a
+function is bounded like the whole, for what cancels in it on one side is lost there.
+
 No addend may appear on one side alone, also where it cancels or is multiplied by zero: then the two differ where it is
 infinite, or large.  What is counted for a sum over L elements is L, for a division, a root and a function one each.
 """
@@ -85,19 +89,34 @@ class _Magnitudes(Normalizer):
     def __init__(self, forms: Normalizer):
         super().__init__()
         self._forms = forms
+        self.cancelling: dict[tuple[object, ...], Rational] = {}
+        self.products: set[frozenset[object]] = set()
         self.atoms, self.conditions, self.same = forms.atoms, forms.conditions, forms.same
         self._numbers, self._guards = forms._numbers, forms._guards
 
     def _of(self, term: Any) -> Rational:
         if z3.is_rational_value(term):
             return Rational({ONE: abs(Fraction(term.numerator_as_long(), term.denominator_as_long()))})
+        if z3.is_mul(term):
+            sums = [_monic(f) for f in map(self._forms.of, _factors(term)) if len(f.above) > 1]
+            if len(sums) > 1:
+                self.products.add(frozenset(sums))
         return super()._of(term)
 
     def _function(self, term: Any) -> Rational:
         if term.decl().name() in ("sum over", "rounded", "widened"):
             return super()._function(term)
         found = self._forms.of(term)
+        for place, each in enumerate(term.children()):
+            if z3.is_real(each):
+                self._note((term.decl().name(), place, *_frozen(self._forms.of(each))), each)
         return Rational({m: abs(c) for m, c in found.above.items()}, found.below)
+
+    def _note(self, key: tuple[object, ...], argument: Any) -> None:
+        """Keep the magnitudes of the argument of a function in which something cancels."""
+        exact, sizes = self._forms.of(argument), self.of(argument)
+        if _frozen(sizes) != _frozen(_without_signs(exact)):
+            self.cancelling[key] = sizes
 
     def scaled(self, a: Rational, factor: Fraction) -> Rational:
         return super().scaled(a, abs(factor))
@@ -132,8 +151,37 @@ def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
     allowed = _ratio(own, new, row)
     if allowed is None:
         return f"{_told(new)} roundings, were {_told(own)}"
-    sizes = _Magnitudes(forms)
-    a, b = sizes.of(before), sizes.of(after)
+    old, changed = _Magnitudes(forms), _Magnitudes(forms)
+    found = _grown(forms, old, old.of(before), changed.of(after), allowed)
+    if found:
+        return found
+    if not old.products <= changed.products:
+        return "a product of sums that is multiplied out"
+    if old.cancelling.keys() != changed.cancelling.keys():
+        return "an argument of a function in which something cancels, on one side alone"
+    pairs = ((sizes, changed.cancelling[key]) for key, sizes in old.cancelling.items())
+    return next(filter(None, (_grown(forms, old, x, y, allowed) for x, y in pairs)), "")
+
+
+def _factors(term: Any) -> list[Any]:
+    return [f for c in term.children() for f in _factors(c)] if z3.is_mul(term) else [term]
+
+
+def _monic(value: Rational) -> object:
+    first = value.above[min(value.above)]
+    return _frozen(Rational({m: c / first for m, c in value.above.items()}, value.below))
+
+
+def _frozen(value: Rational) -> tuple[frozenset[Any], frozenset[Any]]:
+    return frozenset(value.above.items()), frozenset(value.below.items())
+
+
+def _without_signs(value: Rational) -> Rational:
+    return Rational(*({m: abs(c) for m, c in part.items()} for part in (value.above, value.below)))
+
+
+def _grown(forms: Normalizer, sizes: _Magnitudes, a: Rational, b: Rational, allowed: Fraction) -> str:
+    """The reason why the magnitudes ``b`` are not within what is allowed beside ``a``; empty if they are."""
     first, second = sizes.product(a.above, b.below), sizes.product(b.above, a.below)
     for monomial in sorted({*first, *second}):
         x, y = first.get(monomial), second.get(monomial)

@@ -30,6 +30,8 @@ def _elementwise(e: Encoding, call: Call) -> Outputs:
         raise Unprovable(f"{call.op_type} with an operand that is absent")
     if call.version < 7 and len(tensors) > 1 and ("broadcast" in call.attributes or "axis" in call.attributes):
         raise Unprovable("broadcasting as it was before opset 7")
+    if call.op_type in ("Div", "Mod") and tensors[0].dtype.is_integer() and not call.attribute("fmod", 0):
+        e.divides(tensors[1])
     dtype = D.BOOL if call.op_type in _TRUTH else tensors[0].dtype
     return pointwise(e, call.op_type, parameters(call), tensors, dtype)
 
@@ -84,12 +86,9 @@ def _clip(e: Encoding, call: Call) -> Outputs:
     return _clipped(e, x, call.optional(1), call.optional(2))
 
 
-_LARGEST = 3.4028234663852886e38
-"""The default bound before opset 11, which is none."""
-
-
 def _bound(e: Encoding, x: Tensor, value: float | None) -> Tensor | None:
-    if value is None or abs(value) >= _LARGEST:
+    """Before opset 11 the default is the largest finite number, by which infinities are cut off."""
+    if value is None:
         return None
     return e.constant(np.asarray(value).astype(x.dtype.numpy()), x.dtype)
 

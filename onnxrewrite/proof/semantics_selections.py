@@ -144,9 +144,9 @@ def _mirrored(
 ) -> Tensor:
     if mode not in ("edge", "reflect") or not all(isinstance(b, int) and b >= 0 for b in (*begin, *finish)):
         raise Unprovable(f"Pad of mode {mode}")
-    if mode == "reflect":
-        for b, f, d in zip(begin, finish, x.dims, strict=True):
-            e.require(plain(d > max(b, f)) if b or f else True, "what Pad reflects")
+    for b, f, d in zip(begin, finish, x.dims, strict=True):
+        least = max(b, f) if mode == "reflect" else 0
+        e.require(plain(d > least) if b or f else True, f"what Pad of mode {mode} repeats")
 
     def place(i: Integer, b: Integer, d: Integer) -> Integer:
         own = plain(i - b)

@@ -21,6 +21,8 @@ from onnxrewrite.proof.index_terms import (
     Integer,
     Unprovable,
     conjunction,
+    disjunction,
+    equal,
     floor_divided,
     larger,
     plain,
@@ -211,8 +213,8 @@ def _matmul(e: Encoding, call: Call) -> Outputs:
 def _gemm(e: Encoding, call: Call) -> Outputs:
     a, b, c = call.tensor(0), call.tensor(1), call.optional(2)
     _reals(e, call)
-    if a.rank != 2 or b.rank != 2:
-        raise Unprovable("Gemm of what are no matrices")
+    if a.rank != 2 or b.rank != 2 or (c is not None and c.rank > 2) or not a.dtype.is_floating_point():
+        raise Unprovable("Gemm of what are no matrices of floats")
     a = turned(e, a) if call.attribute("transA", 0) else a
     b = turned(e, b) if call.attribute("transB", 0) else b
     found = matrix_product(e, a, b)
@@ -253,17 +255,20 @@ def _einsum(e: Encoding, call: Call) -> Outputs:
     equation = str(call.attribute("equation")).replace(" ", "")
     tensors = [t for t in call.inputs if t is not None]
     _reals(e, call)
+    if not all(t.dtype.is_floating_point() for t in tensors):
+        raise Unprovable("an Einsum of integers")
     if "->" not in equation or "." in equation:
         raise Unprovable("an Einsum of an equation without a result, or with an ellipsis")
     left, result = equation.split("->")
     names = left.split(",")
-    if [len(n) for n in names] != [t.rank for t in tensors] or len(set(result)) != len(result):
+    is_named = len(set(result)) == len(result) and set(result) <= {*"".join(names)}
+    if [len(n) for n in names] != [t.rank for t in tensors] or not is_named:
         raise Unprovable("the equation of an Einsum")
     sizes: dict[str, Integer] = {}
     for letters, tensor in zip(names, tensors, strict=True):
         for letter, size in zip(letters, tensor.dims, strict=True):
             if letter in sizes:
-                e.require(plain(sizes[letter] == size), "the sizes of an Einsum")
+                _same_size(e, equal(sizes[letter], size))
             sizes.setdefault(letter, size)
     summed = [letter for letter in sizes if letter not in result]
 
@@ -281,6 +286,13 @@ def _einsum(e: Encoding, call: Call) -> Outputs:
     return e.tensor(tensors[0].dtype, [sizes[c] for c in result], at)
 
 
+def _same_size(e: Encoding, condition: Any) -> None:
+    """Kernels broadcast an axis of size 1, so that an Einsum that runs does not say that sizes are equal."""
+    if not e.is_replacement and not e.holds(condition):
+        raise Unprovable("sizes of an Einsum that may be broadcast")
+    e.require(condition, "the sizes of an Einsum")
+
+
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
@@ -295,6 +307,8 @@ def _conv(e: Encoding, call: Call) -> Outputs:
     dilations = call.attribute("dilations") or (1,) * spatial
     pads = _pads(call, x.dims[2:], w.dims[2:], strides, dilations)
     e.require(plain(x.dims[1] == product([w.dims[1], group])), "the channels of a Conv")
+    if bias is not None:
+        _fits(e, bias, w.dims[0], "the bias of a Conv")
     kernel, each = w.dims[2:], floor_divided(w.dims[0], group)
     dims = [
         plain(floor_divided(plain(n + b + f - d * (k - 1) - 1), s) + 1)
@@ -403,8 +417,19 @@ def _layer_norm(e: Encoding, call: Call) -> Outputs:
     return [_scaled(e, found, scale, bias)]
 
 
+def _fits(e: Encoding, x: Tensor, size: Integer, what: str) -> None:
+    """A vector that must have as many elements as something has channels."""
+    if x.rank != 1:
+        raise Unprovable(f"{what} that is no vector")
+    e.require(equal(x.dims[0], size), what)
+
+
 def _scaled(e: Encoding, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    e.broadcast([x.dims, scale.dims, *([bias.dims] if bias is not None else [])])
+    for given in (scale, *([bias] if bias is not None else [])):
+        if given.rank > x.rank:
+            raise Unprovable("a scale of more axes than what is scaled")
+        for own, size in zip(reversed(given.dims), reversed(x.dims), strict=False):
+            e.require(disjunction([equal(own, size), equal(own, 1)]), "the size of a scale")
 
     def at(index: Index) -> Any:
         result = x.at(index) * scale.at(e.narrowed(index, scale.dims, x.dims))
@@ -417,6 +442,10 @@ def _scaled(e: Encoding, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tenso
 def _instance_norm(e: Encoding, call: Call) -> Outputs:
     x, scale, bias = (call.tensor(k) for k in range(3))
     _reals(e, call)
+    if x.rank < 3:
+        raise Unprovable("a picture of another rank")
+    for each in (scale, bias):
+        _fits(e, each, x.dims[1], "a scale for each channel")
     found = _normalized(e, x, range(2, x.rank), call.attribute("epsilon", 1e-5), centred=True)
     return e.tensor(x.dtype, x.dims, lambda i: found.at(i) * scale.at((i[1],)) + bias.at((i[1],)))
 
@@ -427,6 +456,10 @@ def _batch_norm(e: Encoding, call: Call) -> Outputs:
     _reals(e, call)
     if call.attribute("training_mode", 0) or len(call.known) > 1 or call.version < 9:
         raise Unprovable("BatchNormalization in training")
+    if x.rank < 2:
+        raise Unprovable("a picture of another rank")
+    for each in (scale, bias, mean, variance):
+        _fits(e, each, x.dims[1], "a scale for each channel")
     epsilon = _number(e, call.attribute("epsilon", 1e-5))
 
     def at(index: Index) -> Any:

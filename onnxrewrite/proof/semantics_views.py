@@ -77,6 +77,8 @@ def _reshape(e: Encoding, call: Call) -> Outputs:
                 raise Unprovable("Reshape copies a size that is not there")
             dims.append(x.dims[axis] if size == 0 and not keeps_zeros else size)
         else:  # a size that is 0 would be read as one to copy
+            if not e.is_replacement and not e.holds(plain(size >= 0)):
+                raise Unprovable("a size in the target of Reshape that may be -1")
             e.require(size >= 0, "a size in the target of Reshape")
             copied = x.dims[axis] if axis < x.rank else None
             is_kept = keeps_zeros or (copied is not None and quotient(copied, size) is not None)

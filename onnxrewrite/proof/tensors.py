@@ -184,10 +184,11 @@ class Encoding:
         self.holds: Callable[[Condition], bool] = lambda condition: condition is True
         self.digits: dict[int, tuple[Any, tuple[tuple[Integer, Integer], ...]]] = {}
         self.parts: dict[Any, tuple[Integer, Integer, Integer, Integer, Integer]] = {}
-        self.unravelled: dict[Any, tuple[Integer, Index]] = {}
+        self.unravelled: dict[Any, tuple[Integer, Index, tuple[Integer, ...]]] = {}
         self._path: list[Any] = []
         self._every: tuple[Any, ...] = ()
         self._opaque: list[_Opaque] = []
+        self._divisors: list[Tensor] = []
         self._count = 0
 
     # -- conditions ------------------------------------------------------------------------------------------
@@ -294,6 +295,8 @@ class Encoding:
         for each in self._opaque:
             if each.signature == signature and self._agree(each.inputs, call.inputs):
                 return each.outputs
+        if self.is_replacement:  # what it requires is not known
+            self.obligations.append((self.term(False), f"{call.op_type}, which the original has not got"))
         outputs = tuple(self._unknown(call, len(self._opaque), k) for k in range(len(call.known)))
         self._opaque.append(_Opaque(signature, call.inputs, outputs))
         return outputs
@@ -316,6 +319,16 @@ class Encoding:
         for dim in dims:
             self.define(dim >= 0)
         return self.tensor(dtype, dims, lambda index: self.domain.application(name, dtype, index))
+
+    def divides(self, divisor: Tensor) -> None:
+        """A divisor of integers, by which a kernel that divides by zero ends the process: the replacement has none that
+        the original has not, but for constants."""
+        if divisor.array is not None and np.asarray(divisor.array).all():
+            return
+        if not self.is_replacement:
+            self._divisors.append(divisor)
+        elif not any(divisor is each or self.agree(divisor, each) for each in self._divisors):
+            self.obligations.append((self.term(False), "a division by what may be zero"))
 
     # -- sizes -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import ml_dtypes  # noqa: F401  (dtypes of numpy)
 import numpy as np
 import onnx_ir as ir
 import z3
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
@@ -24,7 +25,7 @@ from onnxrewrite.proof.domains import Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.ieee_numbers import Bitwise
 from onnxrewrite.proof.index_terms import Integer, Unprovable, equal, negated, plain, within
-from onnxrewrite.proof.not_a_number import chooses, elements, is_nan
+from onnxrewrite.proof.not_a_number import chooses, elements, is_nan, reads_alike
 from onnxrewrite.proof.refutation import Refutation
 from onnxrewrite.proof.tensors import Encoding, Tensor
 from onnxrewrite.reference.tolerance import TOLERANCES, Tolerance
@@ -219,7 +220,9 @@ class _Attempt:
         domain = self.encoding.domain
         assert isinstance(domain, Reals)
         within_numbers = list(premises)
-        if (domain.compares or chooses(a) or chooses(b)) and not a.eq(b):
+        if a.eq(b):
+            pass
+        elif domain.compares or chooses(a) or chooses(b):
             old, new = is_nan(a), is_nan(b)
             is_alike = self.decider.valid(equal(old, new), premises)
             has_sums = elements(a)[2] and not domain.compares
@@ -228,6 +231,8 @@ class _Attempt:
             if old is True:
                 return ""
             within_numbers += [self.encoding.term(plain(negated(old)))] if is_alike else []
+        elif not reads_alike(a, b) and not self.decider.valid(equal(is_nan(a), is_nan(b)), premises):
+            return "one is NaN where the other is not"
         if not self.decider.equal_reals(a, b, within_numbers):
             return self.decider.refusal or "an element is not shown to be equal"
         return undefined(self.decider, a, b, premises)
@@ -266,8 +271,9 @@ class _Attempt:
 
 
 def with_facts(model: ir.Model) -> ir.Model:
-    """A copy of which dtypes and ranks are known."""
+    """A copy of which dtypes and ranks are known, without nodes that nothing uses: these may run or not."""
     copy = model.clone()
+    RemoveUnusedNodesPass()(copy)
     schema.date(copy)
     for node in copy.graph.all_nodes():
         for output in node.outputs:

@@ -152,3 +152,113 @@ FALSE["each addend cast before the sum"] = (
     "float[n,3] x; s = ReduceSum(x, {1})  y = Cast<to=10>(s)",
     "float[n,3] x; c = Cast<to=10>(x)  y = ReduceSum(c, {1})",
 )
+
+SUBTLE = {
+    "the sum of three floats in another order": (
+        "float[n] a; float[n] b; float[n] c; y = Sum(a, b, c)",
+        "float[n] a; float[n] b; float[n] c; y = Sum(c, b, a)",
+    ),
+    "the larger of two zeros divides": (
+        "float[n] a; float[n] b; m = Max(a, b)  y = Reciprocal(m)",
+        "float[n] a; float[n] b; m = Max(b, a)  y = Reciprocal(m)",
+    ),
+    "a magnitude that is zero divides": (
+        "float[n] x; a = Neg(x)  m = Max(x, a)  y = Reciprocal(m)",
+        "float[n] x; a = Abs(x)  y = Reciprocal(a)",
+    ),
+    "a root that is zero divides": (
+        "float[n] x; r = Pow(x, 0.5)  y = Reciprocal(r)",
+        "float[n] x; r = Sqrt(x)  y = Reciprocal(r)",
+    ),
+    "a reduction that loses NaN": (
+        "float[n,2] x; y = ReduceMax(x, {1})",
+        "float[n,2] x; a, b = Split<axis=1>(x, {1, 1})  y = Max(a, b)",
+    ),
+    "a reduction along another axis in memory": (
+        "float[n,m] x; y = ReduceMax<keepdims=0>(x, {1})",
+        "float[n,m] x; t = Transpose(x)  y = ReduceMax<keepdims=0>(t, {0})",
+    ),
+    "a bound of Clip that is NaN": (
+        "float[n] x; float z; y = Clip(x, z)",
+        "float[n] x; float z; y = Max(x, z)",
+    ),
+    "an edge of nothing": (
+        "float[n] x; y = Identity(x)",
+        'float[n] x; p = Pad<mode="edge">(x, {1, 0})  y = Slice(p, {1}, {1000000000000}, {0})',
+    ),
+    "a node that may not run, of which the shape is read": (
+        "float[n,m] x; float[k,p] w; y = Shape<start=0,end=1>(x)",
+        "float[n,m] x; float[k,p] w; a = MatMul(x, w)  y = Shape<start=0,end=1>(a)",
+    ),
+    "a division by zero, taken off again": (
+        "int32[n] x; int32[n] z; y = Sub(x, x)",
+        "int32[n] x; int32[n] z; d = Div(x, z)  y = Sub(d, d)",
+    ),
+    "a bias of Conv that is too long": (
+        "float[n,3,h] x; float[2,3,1] w; float[5] s; t = Slice(s, {0}, {2})  y = Conv(x, w, t)",
+        "float[n,3,h] x; float[2,3,1] w; float[5] s; y = Conv(x, w, s)",
+    ),
+    "a scale of a normalization that is too long": (
+        "float[n,3,h] x; float[5] s; float[3] b; t = Slice(s, {0}, {3})  y = InstanceNormalization(x, t, b)",
+        "float[n,3,h] x; float[5] s; float[3] b; y = InstanceNormalization(x, s, b)",
+    ),
+    "an Einsum that broadcasts": (
+        'float[n,m] x; float[k,p] w; y = Einsum<equation="ij,jk->ik">(x, w)',
+        "float[n,m] x; float[k,p] w; y = MatMul(x, w)",
+    ),
+    "a Reshape to a size that is -1": (
+        "float[k] x; float[n] z; s = Shape(z)  t = Sub(s, {1})  r = Reshape(x, t)  y = Shape(r)",
+        "float[k] x; float[n] z; s = Shape(z)  y = Sub(s, {1})",
+    ),
+    "a multiple of a size that wraps around": (
+        "float[n] x; s = Shape(x)  y = Identity(s)",
+        "float[n] x; s = Shape(x)  p = Mul(s, {1099511627776})  y = Div(p, {1099511627776})",
+    ),
+    "a term that cancels inside of a function": (
+        "float[n] x; float[n] z; y = Exp(x)",
+        "float[n] x; float[n] z; a = Add(x, z)  b = Sub(a, z)  y = Exp(b)",
+    ),
+    "a term that cancels inside of a function, and is read": (
+        "float[n] x; float[n] z; e = Exp(x)  y = Add(e, z)",
+        "float[n] x; float[n] z; a = Add(x, z)  b = Sub(a, z)  e = Exp(b)  y = Add(e, z)",
+    ),
+    "a variance that may be negative": (
+        "float[n,m] x; m = ReduceMean(x, {1})  d = Sub(x, m)  s = Mul(d, d)  v = ReduceMean(s, {1})  y = Sqrt(v)",
+        "float[n,m] x; m = ReduceMean(x, {1})  s = Mul(x, x)  q = ReduceMean(s, {1})  p = Mul(m, m)  v = Sub(q, p)"
+        "  y = Sqrt(v)",
+    ),
+    "a square that is multiplied out": (
+        "float[n] x; float[n] z; d = Sub(x, z)  y = Mul(d, d)",
+        "float[n] x; float[n] z; a = Mul(x, x)  b = Mul(z, z)  c = Mul(x, z)  e = Mul(c, 2.0)  f = Sub(a, e)"
+        "  y = Add(f, b)",
+    ),
+    "a tanh that cancels near zero": (
+        "float[n] x; y = Tanh(x)",
+        "float[n] x; d = Mul(x, -2.0)  e = Exp(d)  a = Sub(1.0, e)  b = Add(e, 1.0)  y = Div(a, b)",
+    ),
+    "0/0 where another condition holds": (
+        "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  y = Where(c, q, 1.0)",
+        "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  y = Where(d, q, 1.0)",
+    ),
+    "0/0 where one condition or the other holds": (
+        "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  a = Where(c, q, 1.0)  b = Where(d, 1.0, 1.0)  y = Mul(a, b)",
+        "bool[n] c; bool[n] d; float[n] x; q = Div(x, x)  a = Where(c, 1.0, 1.0)  b = Where(d, q, 1.0)  y = Mul(a, b)",
+    ),
+    "a divisor inside of a sum": (
+        "bool[m] c; bool[m] d; float[n,m] x; float[n,m] z; q = Div(x, x)  a = Where(c, q, 1.0)  y = ReduceSum(a, {1})",
+        "bool[m] c; bool[m] d; float[n,m] x; float[n,m] z; q = Div(x, x)  a = Where(d, q, 1.0)  y = ReduceSum(a, {1})",
+    ),
+    "a root inside of a sum": (
+        "float[n,m] x; r = Sqrt(x)  q = Mul(r, r)  y = ReduceSum(q, {1})",
+        "float[n,m] x; y = ReduceSum(x, {1})",
+    ),
+    "NaN that a quotient loses": (
+        "float[n] x; e = Exp(x)  y = Div(e, e)",
+        "float[n] x; s = Shape(x)  y = Expand(1.0, s)",
+    ),
+    "a divisor of a sum of nothing": (
+        "float[n,m] x; float[n,1] z; q = Div(x, z)  y = ReduceSum(q, {1})",
+        "float[n,m] x; float[n,1] z; s = ReduceSum(x, {1})  y = Div(s, z)",
+    ),
+}  # fmt: skip
+"""Pairs that are equal but for NaN, a zero, sizes of zero or one, what wraps around, or what rounding makes of it."""
