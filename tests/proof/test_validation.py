@@ -66,9 +66,15 @@ def test_what_has_no_sense_is_no_error(graph: str) -> None:
     assert not isinstance(prove(text.parse(graph, opset=OPSET), other, refute=False), Proof)
 
 
-REFUTED = [
-    n for n in pairs.FALSE if n not in ("a sum that cancels", "a sum in half precision", "a factor in half precision")
-]
+ROUNDED = (
+    "a sum that cancels",
+    "a sum in half precision",
+    "a factor in half precision",
+    "each addend cast before the sum",
+)
+"""Sides that differ by rounding alone: they are not proved, and the inputs that tell them apart are not looked for."""
+
+REFUTED = [name for name in pairs.FALSE if name not in ROUNDED]
 
 
 @pytest.mark.parametrize("name", REFUTED)

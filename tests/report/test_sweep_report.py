@@ -11,14 +11,14 @@ from onnxrewrite.report.sweep_report import sweep_line, sweep_report
 
 def row(model: str, status: str, **more: Any) -> dict[str, Any]:
     plain = {"nodes": None, "size": None, "ratio": None, "error": "", "seconds": 1.25, "resumed": False, "notes": []}
-    return {"model": model, "status": status, **plain, **more}
+    return {"model": model, "status": status, "attempts": 1, **plain, **more}
 
 
 DATA = {
     "models": [
         row("a.onnx", "unusable", error="is empty"),
         row("b.onnx", "done", nodes={"before": 9, "after": 3}, ratio=0.5, resumed=True, notes=["--dim q: none", "x"]),
-        row("c.onnx", "failed", error="the result is not equal"),
+        row("c.onnx", "failed", error="the result is not equal", attempts=2),
         row("d.onnx", "done", notes=["--dim q: none"]),
     ],
     "left_out": [{"path": "e.onnx", "reason": "an earlier sweep wrote it"}],
@@ -38,7 +38,7 @@ def test_failures_come_before_what_could_not_be_read() -> None:
         "model nodes size ratio seconds",
         "a.onnx unusable 1.2",
         "b.onnx done, known 9 → 3 0.50 1.2",
-        "c.onnx failed 1.2",
+        "c.onnx failed, 2 attempts 1.2",
         "d.onnx done 1.2",
         "",
         "Failed c.onnx: the result is not equal",

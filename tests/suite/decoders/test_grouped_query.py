@@ -6,10 +6,10 @@ import pytest
 
 from onnxrewrite.rewrite.rule import Example, Rule
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
-from onnxrewrite.suite.decoders.masks import CAUSAL
+from onnxrewrite.suite.decoders.masks import CAUSAL, Seen
 from onnxrewrite.testing import check_example
 
-RULES = rules({CAUSAL: None}, Padding.RIGHT)
+RULES = rules({CAUSAL: Seen()}, Padding.RIGHT)
 CASES = [pytest.param(r, e, id=f"{r.name}-{i}") for r in RULES for i, e in enumerate(r.examples)]
 
 
