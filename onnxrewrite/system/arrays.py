@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
@@ -31,3 +33,13 @@ Outputs: TypeAlias = dict[str, Held]
 def is_tensor(value: object) -> TypeGuard[Array]:
     """True for an array, and for a number of numpy's, which is like one of no dimensions."""
     return isinstance(value, np.ndarray | np.generic)
+
+
+def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """The bytes of an npz file, the same each time; ``numpy.savez`` takes an array called ``file`` for a parameter."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+    return buffer.getvalue()

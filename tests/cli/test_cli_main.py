@@ -227,3 +227,11 @@ def test_modules_of_the_command_line_are_thin():
     folder = Path(cli.__file__).parent
     for command in COMMANDS:
         assert len((folder / f"{command}.py").read_text().splitlines()) < 200
+
+
+def test_the_end_of_a_file_is_no_interruption(refused, monkeypatch):
+    def ended() -> None:
+        raise EOFError("nothing is left to read")
+
+    monkeypatch.setattr("onnxrewrite.runtime.machine.machine", ended)
+    assert "internal error: EOFError: nothing is left to read" in refused("doctor", code=3)

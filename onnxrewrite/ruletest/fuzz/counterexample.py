@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from onnxrewrite import io
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample
+from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import npz_bytes
 
 MODEL, INPUTS = "model.onnx", "inputs.npz"
 
@@ -36,9 +37,11 @@ def save(found: Counterexample, rule: Rule, folder: Path, rules: tuple[str, ...]
     """
     folder.mkdir(parents=True, exist_ok=True)
     io.save(found.before.clone(), folder / MODEL)
-    with (folder / INPUTS).open("wb") as file:
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in (found.feeds or {}).items()}
-        np.savez(file, **arrays)
+    arrays = {name: np.asarray(value) for name, value in (found.feeds or {}).items()}
+    texts = {name: value.astype(str) for name, value in arrays.items() if value.dtype.hasobject}
+    with temporary.beside(folder / INPUTS) as made:
+        made.write_bytes(npz_bytes(arrays | texts))
+        made.replace(folder / INPUTS)
     name = re.sub(r"\W", "_", rule.name)
     test = folder / f"test_{name}.py"
     reason = " ".join(found.reason.split())

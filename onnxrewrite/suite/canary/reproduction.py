@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import platform
-import zipfile
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.suite.canary.version_comparison import Canary, Shown, Version
 from onnxrewrite.system import temporary
-from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.arrays import npz_bytes
 from onnxrewrite.system.atomic import write_whole
 
 _PROGRAM = '''"""Needs onnxruntime=={version} and numpy."""
@@ -84,7 +80,7 @@ def write_report(folder: Path, result: Canary, shown: Shown) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "model.onnx", _typed(shown.model).SerializeToString())
-        _write(folder / "inputs.npz", _packed(shown.feeds))
+        _write(folder / "inputs.npz", npz_bytes(shown.feeds))
     except OSError as error:
         raise ModelError(f"-o {folder}: cannot be written: {error.strerror or error}") from None
     write_whole(folder / "reproduce.py", _PROGRAM.format(version=version.name.split()[0], without=without), "-o")
@@ -96,16 +92,6 @@ def _write(path: Path, contents: bytes) -> None:
     with temporary.beside(path) as made:
         made.write_bytes(contents)
         os.replace(made, path)
-
-
-def _packed(feeds: Mapping[str, Array]) -> bytes:
-    """The bytes of an npz file; ``numpy.savez`` takes an input called ``file`` for a parameter of its own."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, value in feeds.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
-    return buffer.getvalue()
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
