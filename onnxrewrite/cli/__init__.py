@@ -172,8 +172,6 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, Stopped):
         complain(f"{error}; nothing was left half done")
         return error.status
-    if isinstance(error, typer.Abort) and isinstance(error.__context__, EOFError):  # which typer takes for Ctrl-D
-        error = error.__context__
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         complain("interrupted; nothing was left half done")
         return 128 + signal.SIGINT

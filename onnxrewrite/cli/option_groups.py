@@ -17,7 +17,10 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def called(**options: Any) -> None:
-        command(**{each.name: _value(each.name, hints[each.name], options) for each in given})
+        try:
+            command(**{each.name: _value(each.name, hints[each.name], options) for each in given})
+        except EOFError as error:  # typer takes it for Ctrl-D
+            raise RuntimeError(f"a file ended: {error}") from error
 
     flat = [option for each in given for option in _options(each.name, hints[each.name], each.default)]
     called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]

@@ -234,4 +234,4 @@ def test_the_end_of_a_file_is_no_interruption(refused, monkeypatch):
         raise EOFError("nothing is left to read")
 
     monkeypatch.setattr("onnxrewrite.runtime.machine.machine", ended)
-    assert "internal error: EOFError: nothing is left to read" in refused("doctor", code=3)
+    assert "internal error: RuntimeError: a file ended: nothing is left to read" in refused("doctor", code=3)
