@@ -214,10 +214,15 @@ def _status(verdict: Verdict | None, failure: str) -> str:
 def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.Report) -> list[Mutant]:
     """The mutants of rules, at the most so many of each; whether these themselves are refuted is told."""
     seen: dict[str, Observed] = {}
+    broken: list[dict[str, report.Cell]] = []
     for outcome in forked(names, bench.watch):
         if outcome.failure:
-            raise RuntimeError(f"{outcome.task}: {outcome.failure}")
-        seen[outcome.task] = outcome.result
+            broken.append({"rule": outcome.task, "reason": outcome.failure})
+        else:
+            seen[outcome.task] = outcome.result
+    if broken:
+        tell.table("Built-in rules that could not be observed", broken)
+    tell.goal("built-in rules that could not be observed", len(broken), 0, unit="rules")
     alarms = [
         {"rule": name, "reason": each.verdict.reason}
         for name, each in sorted(seen.items())
