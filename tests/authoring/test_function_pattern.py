@@ -82,5 +82,9 @@ def test_what_cannot_be_traced():
         rw.trace(GATE)
     with pytest.raises(UsageError, match="gate has no argument v"):
         rw.trace(GATE, {"x": X, "v": X})
+    with pytest.raises(UsageError, match="gate needs w; give it None to leave it out"):
+        rw.trace(GATE, {"x": X})
+    with pytest.raises(UsageError, match="an example maps names to arguments, and is no str"):
+        rw.trace(GATE, "x")
     with pytest.raises(RuleError, match="trace:"):
         rw.trace("no function", {"x": X})

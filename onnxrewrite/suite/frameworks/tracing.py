@@ -44,6 +44,9 @@ def trace(function: Callable[..., object] | object, *examples: Example, dynamic:
     """
     if not examples:
         raise UsageError("give an example: the arguments of a call, by name")
+    for example in examples:
+        if not isinstance(example, Mapping):
+            raise UsageError(f"an example maps names to arguments, and is no {type(example).__name__}")
     if isinstance(function, str | onnx.FunctionProto) or hasattr(function, "to_function_proto"):
         proto = function_proto(function, "trace")
         return traced(proto.name, [_spelling(proto, examples)])
@@ -60,14 +63,18 @@ def _spelling(function: onnx.FunctionProto, examples: tuple[Example, ...]) -> Sp
     """A model that calls a function of ONNX once for each example."""
     nodes, inputs, weights, outputs = [], [], [], []
     for number, example in enumerate(examples):
-        names = {i: i if number == 0 else f"{i}_{number + 1}" for i in function.input if i in example}
+        given = {i: example[i] for i in function.input if example.get(i) is not None}
+        names = {i: i if number == 0 else f"{i}_{number + 1}" for i in given}
         unknown = example.keys() - {*function.input, *function.attribute, *(a.name for a in function.attribute_proto)}
         if unknown:
             raise UsageError(f"{function.name} has no argument {min(unknown)}")
-        attributes: dict[str, Any] = {k: v for k, v in example.items() if k not in names}
+        absent = [i for i in function.input if i not in example]
+        if absent:
+            raise UsageError(f"{function.name} needs {absent[0]}; give it None to leave it out")
+        attributes: dict[str, Any] = {k: v for k, v in example.items() if k not in function.input}
         results = [f"{o}_{number + 1}" for o in function.output]
-        given = [names.get(i, "") for i in function.input]
-        nodes.append(helper.make_node(function.name, given, results, domain=function.domain, **attributes))
+        operands = [names.get(i, "") for i in function.input]
+        nodes.append(helper.make_node(function.name, operands, results, domain=function.domain, **attributes))
         outputs += results
         for argument, name in names.items():
             value = example[argument]
