@@ -22,6 +22,7 @@ def test_what_is_true_is_proved(name: str) -> None:
     assert isinstance(found, Proof), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pairs.FALSE)
 def test_what_is_false_is_not_proved(name: str) -> None:
     before, after = (text.parse(g, opset=OPSET) for g in pairs.FALSE[name])
@@ -31,6 +32,7 @@ def test_what_is_false_is_not_proved(name: str) -> None:
         assert differs_at(before, after, found.feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pairs.SUBTLE)
 def test_what_differs_at_a_corner_is_not_proved_in_bits(name: str) -> None:
     before, after = (text.parse(g, opset=OPSET) for g in pairs.SUBTLE[name])
@@ -77,6 +79,7 @@ ROUNDED = (
 REFUTED = [name for name in pairs.FALSE if name not in ROUNDED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUTED)
 def test_a_counterexample_is_run(name: str) -> None:
     before, after = (text.parse(g, opset=OPSET) for g in pairs.FALSE[name])

@@ -83,6 +83,7 @@ def test_where_every_level_is_taken_back_nothing_is_called_quantized(
     assert (made.selection.chosen, made.forms) == ({}, {})
 
 
+@pytest.mark.slow
 def test_tokens_decide(tmp_path: Path) -> None:
     data, settings = texts(tmp_path / "t.npy"), QuantizeSettings(mode="weights", weights="int4", block_size=128)
     given = {"data": data, "threads": 1, "lower": "fused"}
@@ -97,6 +98,7 @@ def test_tokens_decide(tmp_path: Path) -> None:
     assert any("accuracy level 4 flips" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_folder_with_weights_in_few_bits(tmp_path: Path) -> None:
     weights = WeightSettings(data=texts(tmp_path / "t.npy"), gate=Gate(min_tokens=0.5, max_perplexity=1.5), threads=1)
     settings = GenaiSettings(special=Special(context=64, eos=(0,)), weights=weights, tokens=8)

@@ -77,6 +77,7 @@ def mixed(**given: object) -> QuantizeSettings:
     return QuantizeSettings(mode="weights", weights="mixed", rows=1, **given)
 
 
+@pytest.mark.slow
 def test_the_whole_keeps_its_limits() -> None:
     found = quantize(scores(), mixed(max_divergence=0.003), data=data(), gate=None, threads=1)
     assert isinstance(found.model, onnx.ModelProto)
@@ -113,6 +114,7 @@ def test_bad_settings(given: dict[str, object], told: str) -> None:
         QuantizeSettings(weights="mixed", **given)
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
