@@ -204,11 +204,12 @@ def without_maps(value: Held) -> Held:
 
 def to_ortvalue(value: Held) -> ort.OrtValue:
     """An OrtValue of a numpy array, of the narrow floats too."""
+    array = np.ascontiguousarray(value).reshape(np.asarray(value).shape)  # which makes a scalar one of a dimension
     for code, dtype in _NARROW.items():
         if getattr(value, "dtype", None) == dtype:
-            bits = np.ascontiguousarray(value).view(np.uint8 if dtype.itemsize == 1 else np.uint16)
+            bits = array.view(np.uint8 if dtype.itemsize == 1 else np.uint16)
             return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, code)
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value).reshape(np.asarray(value).shape))
+    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def from_ortvalue(value: ort.OrtValue) -> Array:
