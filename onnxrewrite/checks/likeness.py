@@ -16,7 +16,7 @@ import weakref
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.checks.site_inputs import ELEMENTS
+from onnxrewrite.ir.graph import ELEMENTS
 from onnxrewrite.ir.text.printer import Printer, model_header
 from onnxrewrite.system.arrays import Array
 

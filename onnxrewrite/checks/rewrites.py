@@ -12,13 +12,12 @@ import onnx_ir as ir
 from onnxrewrite.checks.assumed import classes
 from onnxrewrite.checks.likeness import structure
 from onnxrewrite.checks.site import SiteCheck, Trials, check_site
-from onnxrewrite.checks.site_inputs import ELEMENTS
 from onnxrewrite.checks.site_proof import SiteProver
 from onnxrewrite.checks.site_record import ProofRecord
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.ir.dims import MAX_RANK
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
+from onnxrewrite.ir.graph import ELEMENTS, extract, outer_values, subgraphs, topological
 from onnxrewrite.pattern.look import passed
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.rewrite.trace import Site

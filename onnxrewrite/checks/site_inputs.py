@@ -28,10 +28,8 @@ from onnxrewrite.inputs.classes import (
     truths,
 )
 from onnxrewrite.inputs.sample import Sampler
+from onnxrewrite.ir.graph import ELEMENTS
 from onnxrewrite.system.arrays import Array, Held, Outputs, is_tensor
-
-ELEMENTS = "onnxrewrite.elements"
-"""Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
 
 ORDINARY = CLASSES[0]
 """The class of values that is fed first, and to those that are not fed another one alone."""

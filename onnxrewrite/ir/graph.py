@@ -18,6 +18,10 @@ from onnxrewrite.ir.skip_identity import passes
 if TYPE_CHECKING:
     import networkx as nx
 
+ELEMENTS = "onnxrewrite.elements"
+"""Metadata of an integer input of a part that was cut out: its values, a JSON list of ints and expressions
+(``"2*batch"``)."""
+
 
 def use_count(value: ir.Value) -> int:
     """The number of times that nodes read ``value``, in constant time; ``value.uses()`` would copy all of them."""

@@ -459,3 +459,14 @@ def date(model: ir.Model) -> None:
     imports = model.opset_imports
     for node in model.graph.all_nodes():
         node.version = oldest_version(node.domain, node.op_type, imports.get(node.domain, 1))
+
+
+def raised_to_date(model: ir.Model) -> ir.Model:
+    """A copy of a model in an opset that has all of its operators, those that the raise stage writes too."""
+    copy = model.clone()
+    date(copy)
+    for node in copy.graph.all_nodes():
+        if node.version is not None:
+            imported = copy.opset_imports.get(node.domain, 1)
+            copy.opset_imports[node.domain] = max(imported, node.version)
+    return copy

@@ -21,6 +21,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
 from onnxrewrite.ir.dims import FAR, names_in
+from onnxrewrite.ir.graph import ELEMENTS
 from onnxrewrite.proof import (  # noqa: F401  (register)
     semantics_elements,
     semantics_selections,
@@ -30,9 +31,6 @@ from onnxrewrite.proof import (  # noqa: F401  (register)
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.index_terms import Integer, OutOfTime, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
-
-ELEMENTS = "onnxrewrite.elements"
-"""Metadata of an input: what is known of the elements of a shape tensor, see ``checks.site_inputs``."""
 
 
 class Reader:

@@ -103,7 +103,7 @@ def _value(term: Any) -> Any:
 def search(before: ir.Model, after: ir.Model, guesses: Sequence[Guess]) -> Refutation | None:
     """Run both graphs at inputs that may tell them apart; None where none does."""
     try:
-        protos = [_runnable(m) for m in (before, after)]
+        protos = [io.to_proto(schema.raised_to_date(m)) for m in (before, after)]
     except OnnxRewriteError:
         return None
     sessions = [open_session(p, threads=1) for p in protos]
@@ -115,17 +115,6 @@ def search(before: ir.Model, after: ir.Model, guesses: Sequence[Guess]) -> Refut
         if found:
             return Refutation(found, feeds)
     return None
-
-
-def _runnable(model: ir.Model) -> onnx.ModelProto:
-    """The model at an opset that has all of its operators."""
-    copy = model.clone()
-    schema.date(copy)
-    for node in copy.graph.all_nodes():
-        if node.version is not None:
-            imported = copy.opset_imports.get(node.domain, 1)
-            copy.opset_imports[node.domain] = max(imported, node.version)
-    return io.to_proto(copy)
 
 
 def _differs(model: onnx.ModelProto, old: Session, new: Session | str, feeds: Outputs) -> str:

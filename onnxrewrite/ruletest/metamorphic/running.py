@@ -57,13 +57,7 @@ class Feeder:
 
 def runnable(model: ir.Model) -> onnx.ModelProto:
     """The model at an opset that has all of its operators."""
-    copy = model.clone()
-    schema.date(copy)
-    for node in copy.graph.all_nodes():
-        if node.version is not None:
-            imported = copy.opset_imports.get(node.domain, 1)
-            copy.opset_imports[node.domain] = max(imported, node.version)
-    return io.to_proto(copy)
+    return io.to_proto(schema.raised_to_date(model))
 
 
 def feeder(model: ir.Model) -> Feeder | None:

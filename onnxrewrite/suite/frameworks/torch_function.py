@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as tree
 
 from onnxrewrite.authoring.function_pattern import Spelling
-from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.errors import CheckError, ModelError, UsageError, one_line
 from onnxrewrite.suite.frameworks.torch import Exporter, export
 from onnxrewrite.suite.frameworks.torch_calls import to_array
 
@@ -81,7 +81,11 @@ def spellings(
         except TypeError as error:
             raise UsageError(f"the example does not fit {getattr(function, '__name__', function)}: {error}") from None
     calls = _Calls(function, examples).eval()
-    count = len(_tensors(function(**examples[0])))
+    try:
+        count = len(_tensors(function(**examples[0])))
+    except Exception as error:  # a function may raise anything
+        called = getattr(function, "__name__", type(function).__name__)
+        raise ModelError(f"{called} does not run on the example: {one_line(error)}") from error
     outputs = [f"result_{number}" for number in range(count * len(examples))]
     weights = {a: to_array(v.detach()) for a, v in examples[0].items() if isinstance(v, torch.nn.Parameter)}
     arguments = {a: a for a in examples[0] if a in calls.tensors}

@@ -33,18 +33,6 @@ from onnxrewrite.system import workers
 from onnxrewrite.system.workers import in_kept_worker
 
 
-@pytest.fixture
-def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    monkeypatch.chdir(tmp_path)
-
-    def made(*names: str) -> Path:
-        for name in names:
-            write(Path("zoo", f"{name}.onnx"))
-        return Path("zoo")
-
-    return made
-
-
 def work() -> Copy:
     return Copy(log=Path("log").absolute())
 

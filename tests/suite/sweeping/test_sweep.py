@@ -22,18 +22,6 @@ from onnxrewrite.suite.sweeping.zoo import Sweep, check_company
 GOLDEN = Path(__file__).resolve().parents[3] / "golden_models"
 
 
-@pytest.fixture
-def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    monkeypatch.chdir(tmp_path)
-
-    def made(*names: str) -> Path:
-        for name in names:
-            write(Path("zoo", f"{name}.onnx"))
-        return Path("zoo")
-
-    return made
-
-
 def told(swept: Sweep) -> dict[str, tuple[str, str]]:
     return {Path(row.model).stem: (row.status, row.error) for row in swept.rows}
 
