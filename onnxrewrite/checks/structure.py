@@ -13,8 +13,7 @@ import onnx
 import onnx_ir as ir
 from onnx import checker, shape_inference
 
-from onnxrewrite.ir.schema import is_squatter
-from onnxrewrite.reference.double_kernels import canonical
+from onnxrewrite.ir.schema import is_squatter, normal_domain
 from onnxrewrite.runtime.session import (
     PROTO_LIMIT,
     ModelLike,
@@ -67,15 +66,15 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 def _opset_problems(model: onnx.ModelProto) -> list[str]:
     if not model.HasField("graph"):
         return ["has no graph"]
-    problems = _missing_opsets({canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model")
+    problems = _missing_opsets({normal_domain(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model")
     for function in model.functions:
-        imported = {canonical(o.domain) for o in function.opset_import}
+        imported = {normal_domain(o.domain) for o in function.opset_import}
         problems += _missing_opsets(imported, function.node, f"function {function.name}")
     return problems
 
 
 def _missing_opsets(imported: set[str], nodes: Iterable[onnx.NodeProto], where: str) -> list[str]:
-    used = {canonical(n.domain) for n in nodes}
+    used = {normal_domain(n.domain) for n in nodes}
     return [f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)]
 
 
@@ -151,7 +150,7 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
     then, inference runs unstrict: contradictions are still found by ORT when it opens the model.
     """
     bodies = [model.graph, *model.functions]
-    used = {canonical(n.domain) for body in bodies for n in _nodes(body)}
+    used = {normal_domain(n.domain) for body in bodies for n in _nodes(body)}
     foreign = used - _KNOWN - {f.domain for f in model.functions}
     try:
         shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign)

@@ -1,7 +1,7 @@
 """Targets: the opset, operators, kernels and dtypes that a runtime supports.
 
-The answer comes from the installed ONNX Runtime's own kernel registry, read once per process when it is first
-needed.  This module must not know which operators rewrites would like to emit.
+The answer comes from ONNX Runtime's kernels, see ``kernels``.  This module must not know which operators rewrites
+would like to emit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError, one_line
+from onnxrewrite.ir.kernels import Kernel, built_in, kernels, known_providers, recorded_from
 from onnxrewrite.ir.schema import (
     Schema,
     has_body,
@@ -31,8 +32,6 @@ from onnxrewrite.ir.schema import (
 
 GROUP: Final = "onnxrewrite.targets"
 """The entry-point group of targets: a name, and a ``Target``."""
-
-_OPEN: Final = 2**31 - 1  # the end of a kernel's version range that has no end
 
 
 def _newest_opset() -> int:
@@ -70,7 +69,9 @@ class Target:
         if self.runs_on in (None, "CPUExecutionProvider"):
             return ""
         lacks = "" if self.provider else f", which this build of ONNX Runtime {ort_version()} lacks"
-        return f"for target {self.name}, results are checked on the CPU, not on {self.runs_on}{lacks}"
+        recorded = recorded_from(self._kernels) if self._kernels else ""
+        known = f"; it is taken to have the kernels of ONNX Runtime {recorded}" if recorded else ""
+        return f"for target {self.name}, results are checked on the CPU, not on {self.runs_on}{lacks}{known}"
 
     def takes(self, rule: str) -> bool:
         """True if a rule, by its name, is for this target."""
@@ -78,7 +79,7 @@ class Target:
 
     def has_kernel(self, domain: str, op_type: str) -> bool:
         """True if there is a kernel for the operator, of any version and for any dtypes."""
-        return (self._kernels, normal_domain(domain), op_type) in _kernels()
+        return (self._kernels, normal_domain(domain), op_type) in kernels()
 
     def newest_opset(self, op_type: str, opset: int) -> int:
         """The newest ai.onnx opset, up to ``opset``, in which it has a kernel for a standard operator; ``opset`` where
@@ -92,9 +93,9 @@ class Target:
     def kernel_version(self, op_type: str, opset: int) -> int | None:
         """The newest version of a standard operator, up to ``opset``, that there is a kernel for."""
         own = {self._kernels, "CPUExecutionProvider"} if self._kernels else ()  # the CPU runs what others cannot
-        kernels = [kernel for each in own for kernel in _kernels().get((each, "", op_type), ())]
+        known = [kernel for each in own for kernel in kernels().get((each, "", op_type), ())]
         since = (s.since_version for s in versions("", op_type) if s.since_version <= opset)
-        return max((v for v in since if any(kernel.serves(v) for kernel in kernels)), default=None)
+        return max((v for v in since if any(kernel.serves(v) for kernel in known)), default=None)
 
     def runs_body(self, op_type: str, opset: int) -> bool:
         """False if an operator with one function body for all uses runs, on floats, neither by a kernel nor by that."""
@@ -106,9 +107,9 @@ class Target:
 
     @property
     def _kernels(self) -> str | None:
-        """The provider that is asked for kernels; None where this build knows none of them."""
+        """The provider whose kernels count; None where they are not known."""
         wanted = self.kernels or self.runs_on
-        return wanted if wanted in providers() else None
+        return wanted if wanted in known_providers() else None
 
     def refuses(
         self,
@@ -256,12 +257,9 @@ def _lacked(provider: str) -> str:
     return f"{provider}, which this build of ONNX Runtime {ort_version()} lacks; it has {', '.join(providers())}"
 
 
-@functools.cache
 def providers() -> tuple[str, ...]:
     """Execution providers of the installed ONNX Runtime build, in its order of preference."""
-    import onnxruntime
-
-    return tuple(onnxruntime.get_available_providers())
+    return built_in()
 
 
 @functools.cache
@@ -275,31 +273,6 @@ def ort_version() -> str:
 def type_string(dtype: ir.DataType) -> str:
     """ONNX's name of a tensor type: ``FLOAT`` → ``"tensor(float)"``."""
     return f"tensor({dtype.name.lower()})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    first: int
-    last: int
-    constraints: Mapping[str, frozenset[str]]
-
-    def serves(self, since_version: int) -> bool:
-        """ONNX Runtime's rule: an open-ended kernel serves only the schema version it was written for."""
-        return self.first == since_version or (self.first < since_version <= self.last != _OPEN)
-
-
-@functools.cache
-def _kernels() -> Mapping[tuple[str, str, str], tuple[_Kernel, ...]]:
-    """(provider, domain, operator) → kernels."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as ort
-
-    found: dict[tuple[str, str, str], list[_Kernel]] = {}
-    for each in ort.get_all_opkernel_def():
-        constraints = {var: frozenset(types) for var, types in each.type_constraints.items()}
-        first, last = each.version_range
-        key = (each.provider, normal_domain(each.domain), each.op_name)
-        found.setdefault(key, []).append(_Kernel(first, last, constraints))
-    return {key: tuple(each) for key, each in found.items()}
 
 
 def _called(domain: str, op_type: str) -> str:
@@ -336,21 +309,21 @@ def _refused_by_kernels(
 ) -> str | None:
     if (found.domain, found.op_type) == ("", "Constant"):
         return None  # ONNX Runtime turns it into an initializer
-    kernels = _kernels().get((provider, found.domain, found.op_type), ())
-    serving = [kernel for kernel in kernels if kernel.serves(found.since_version)]
+    known = kernels().get((provider, found.domain, found.op_type), ())
+    serving = [kernel for kernel in known if kernel.serves(found.since_version)]
     if any(_accepts(kernel, found, dtypes) for kernel in serving):
         return None
-    if (indirect or (not kernels and has_body(found))) and _session_builds(provider, found, version, dtypes):
+    if (indirect or (not known and has_body(found))) and _session_builds(provider, found, version, dtypes):
         return None
     name, short = _called(found.domain, found.op_type), _short(provider)
-    if not kernels and has_body(found):
+    if not known and has_body(found):
         return f"no {short} kernel of {name}, and its function body does not run at opset {version}"
     if not serving:
         return f"no {short} kernel of {name} (opset {found.since_version})"
     return f"no {short} kernel of {name} for {', '.join(dtype.name.lower() for _, dtype in dtypes)}"
 
 
-def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
+def _accepts(kernel: Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
     """True if every dtype is one of the kernel's; a kernel may constrain an input by its name, too."""
     for var, dtype in dtypes:
         names = [var, *(f.name for f in (*found.inputs, *found.outputs) if f.type_var == var)]
@@ -361,7 +334,10 @@ def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.Data
 
 
 def _session_builds(provider: str, found: Schema, version: int, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
-    """True if ONNX Runtime opens a model of this one node with default attributes; False if that cannot be tried."""
+    """True if ONNX Runtime opens a model of this one node with default attributes; False if that cannot be tried.
+
+    A provider that is not here is replaced by the CPU's: which function bodies are expanded does not depend on it.
+    """
     types = {type_string(dtype): dtype for dtype in ir.DataType} | dict(dtypes)
     chosen = [(f, types.get(f.type_var)) for f in found.inputs if not f.optional]
     results = [(f, types.get(f.type_var)) for f in found.outputs if not f.optional]
@@ -392,8 +368,9 @@ def _session_builds(provider: str, found: Schema, version: int, dtypes: Iterable
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    here = provider if provider in providers() else "CPUExecutionProvider"
     try:
-        onnxruntime.InferenceSession(model.SerializeToString(), options, [provider])
+        onnxruntime.InferenceSession(model.SerializeToString(), options, [here])
     except Exception:  # ORT raises several unrelated types; each means: it cannot
         return False
     return True

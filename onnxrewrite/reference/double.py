@@ -24,8 +24,9 @@ from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Body, Constant, Emit, Unsupported
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir.schema import normal_domain
 from onnxrewrite.reference import convolve, recurrent  # noqa: F401  (register their expansions)
-from onnxrewrite.reference.double_kernels import Parameter, canonical, has_double_kernel, parameters
+from onnxrewrite.reference.double_kernels import Parameter, has_double_kernel, parameters
 from onnxrewrite.reference.expand import EXPANSIONS
 from onnxrewrite.runtime.references import referred
 from onnxrewrite.runtime.session import one_line
@@ -77,7 +78,7 @@ class Doubled:
 def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -> Doubled:
     """The double-precision copy of a model.  Operators in ``forced`` become islands in any case."""
     prepared = _prepare(model)
-    opsets = {canonical(o.domain): int(o.version) for o in prepared.opset_import}
+    opsets = {normal_domain(o.domain): int(o.version) for o in prepared.opset_import}
     result = Doubled(onnx.ModelProto(), set())
     shapes, dtypes = known(prepared)
     work = _Doubler(opsets, forced, result.islands, shapes, dtypes)
@@ -93,7 +94,7 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = _copied(model)
     custom.complete(copy, kernels=False)
     copy = inliner.inline_local_functions(copy) if copy.functions else copy
-    opset = next((int(o.version) for o in copy.opset_import if canonical(o.domain) == ""), 0)
+    opset = next((int(o.version) for o in copy.opset_import if normal_domain(o.domain) == ""), 0)
     if 0 < opset < 13:
         copy, opset = _raised(copy, opset)
     wanted = [("", op) for op in sorted(_ops(copy.graph.node)) if _by_body(op, opset)]
@@ -160,7 +161,7 @@ def _by_body(op: str, opset: int) -> bool:
 def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     found = set()
     for node in nodes:
-        if canonical(node.domain) == "":
+        if normal_domain(node.domain) == "":
             found.add(node.op_type)
         for attribute in node.attribute:
             found |= _ops(attribute.g.node) if attribute.HasField("g") else set()
@@ -240,7 +241,7 @@ class _Doubler:
 
     def node(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[onnx.NodeProto]:
         """The nodes that take its place."""
-        domain, opset = canonical(node.domain), self.opsets.get(canonical(node.domain), 1)
+        domain, opset = normal_domain(node.domain), self.opsets.get(normal_domain(node.domain), 1)
         key = domain, node.op_type
         body = None if self._has_kernel(node) else BODIES.get(key)
         if body is not None:
@@ -283,7 +284,7 @@ class _Doubler:
 
     def _rounding(self, node: onnx.NodeProto) -> int | None:
         """The dtype that a node asks its input to be rounded to; None where nothing is lost."""
-        if canonical(node.domain) or node.op_type not in ("Cast", "CastLike"):
+        if normal_domain(node.domain) or node.op_type not in ("Cast", "CastLike"):
             return None
         to = self.dtypes.get(node.output[0], next((a.i for a in node.attribute if a.name == "to"), T.UNDEFINED))
         known = self.dtypes.get(node.input[0])
@@ -324,7 +325,7 @@ class _Doubler:
 
     def _has_kernel(self, node: onnx.NodeProto) -> bool:
         """True if some kernel computes a node in double."""
-        domain = canonical(node.domain)
+        domain = normal_domain(node.domain)
         return node.op_type in _ANY or has_double_kernel(domain, node.op_type, self.opsets.get(domain, 1))
 
     def _spelled(self, node: onnx.NodeProto, body: Body) -> list[onnx.NodeProto]:

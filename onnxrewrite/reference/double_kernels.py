@@ -11,6 +11,9 @@ from functools import cache
 
 from onnxruntime.capi import onnxruntime_pybind11_state as capi
 
+from onnxrewrite.ir.kernels import Kernel, kernels
+from onnxrewrite.ir.schema import normal_domain
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -25,32 +28,24 @@ REFUSES_DOUBLE = {("", "GRU"), ("", "LSTM"), ("com.microsoft", "AttnLSTM")}
 """Kernels registered for double that raise "does not support double yet" when they run (ORT 1.31)."""
 
 
-def canonical(domain: str) -> str:
-    """The standard's domain under one name."""
-    return "" if domain == "ai.onnx" else domain
-
-
 @cache
 def _schemas() -> dict[tuple[str, str], list[capi.schemadef.OpSchema]]:
     table: dict[tuple[str, str], list[capi.schemadef.OpSchema]] = defaultdict(list)
     for schema in capi.get_all_operator_schema():
-        table[canonical(schema.domain), schema.name].append(schema)
+        table[normal_domain(schema.domain), schema.name].append(schema)
     return {key: sorted(found, key=lambda s: int(s.since_version)) for key, found in table.items()}
 
 
-@cache
-def _kernels() -> dict[tuple[str, str], list[capi.opkernel.KernelDef]]:
-    table: dict[tuple[str, str], list[capi.opkernel.KernelDef]] = defaultdict(list)
-    for kernel in capi.get_all_opkernel_def():
-        if kernel.provider == "CPUExecutionProvider":
-            table[canonical(kernel.domain), kernel.op_name].append(kernel)
-    return table
+def _kernels(domain: str, op: str, since: int) -> list[Kernel]:
+    """The CPU provider's kernels of an operator, of the version that it has since an opset."""
+    found = kernels().get(("CPUExecutionProvider", normal_domain(domain), op), ())
+    return [kernel for kernel in found if kernel.first <= since <= kernel.last]
 
 
 @cache
 def schema(domain: str, op: str, opset: int) -> capi.schemadef.OpSchema | None:
     """ORT's schema of an operator at an opset, None when ORT does not know it."""
-    found = [s for s in _schemas().get((canonical(domain), op), []) if s.since_version <= opset]
+    found = [s for s in _schemas().get((normal_domain(domain), op), []) if s.since_version <= opset]
     return found[-1] if found else None
 
 
@@ -73,7 +68,7 @@ def parameters(domain: str, op: str, opset: int) -> tuple[tuple[Parameter, ...],
 @cache
 def has_double_kernel(domain: str, op: str, opset: int) -> bool:
     """True if some CPU kernel of this operator computes in double wherever it would compute in float."""
-    key = (canonical(domain), op)
+    key = (normal_domain(domain), op)
     found = schema(*key, opset)
     if key in REFUSES_DOUBLE or found is None:
         return False
@@ -81,8 +76,7 @@ def has_double_kernel(domain: str, op: str, opset: int) -> bool:
         return False
     since = int(found.since_version)
     variables = {p.typeStr for p in [*found.inputs, *found.outputs[:1]]}
-    matching = [k for k in _kernels().get(key, []) if k.version_range[0] <= since <= k.version_range[1]]
-    return any(_in_double(k, variables) for k in matching)
+    return any(_in_double(kernel, variables) for kernel in _kernels(*key, since))
 
 
 def _takes_double(inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...]) -> bool:
@@ -91,9 +85,9 @@ def _takes_double(inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...])
     return not floats or any(p.double for p in floats)
 
 
-def _in_double(kernel: capi.opkernel.KernelDef, variables: set[str]) -> bool:
+def _in_double(kernel: Kernel, variables: set[str]) -> bool:
     """Mean and deviation of LayerNormalization stay float, so only inputs and the first output count."""
-    sets = [set(types) for name, types in kernel.type_constraints.items() if name in variables]
+    sets = [types for name, types in kernel.constraints.items() if name in variables]
     admits = any("tensor(double)" in types for types in sets)
     everywhere = all("tensor(double)" in types for types in sets if "tensor(float)" in types)
     return (admits and everywhere) or not sets
@@ -102,6 +96,4 @@ def _in_double(kernel: capi.opkernel.KernelDef, variables: set[str]) -> bool:
 def has_kernel(domain: str, op: str, opset: int) -> bool:
     """True if the CPU provider has any kernel of this operator at this opset."""
     found = schema(domain, op, opset)
-    since = int(found.since_version) if found is not None else 0
-    kernels = _kernels().get((canonical(domain), op), [])
-    return any(k.version_range[0] <= since <= k.version_range[1] for k in kernels)
+    return bool(_kernels(domain, op, int(found.since_version) if found is not None else 0))

@@ -40,8 +40,16 @@ def test_cuda_on_a_build_without_it(monkeypatch):
     cuda = target("onnxruntime-cuda")
     assert (cuda.runs_on, cuda.provider) == ("CUDAExecutionProvider", None)
     assert cuda.refuses("", "Gelu", 20, {}) is None
-    assert cuda.refuses("com.microsoft", "Gelu", 1, {}) == "target onnxruntime-cuda has standard operators only"
+    assert cuda.refuses("com.microsoft", "Gelu", 1, {"T": F.FLOAT16}) is None  # there is none for the CPU
+    assert cuda.refuses("com.microsoft", "QLinearAdd", 1, {"T": F.UINT8}).startswith("no CUDA kernel of")
     assert "not on CUDAExecutionProvider, which this build of ONNX Runtime" in cuda.note
+    assert "it is taken to have the kernels of ONNX Runtime" in cuda.note
+
+
+def test_a_provider_whose_kernels_nobody_knows_gets_standard_operators():
+    webgpu = target("onnxruntime-webgpu")
+    assert webgpu.refuses("", "GreaterOrEqual", 14, {}) is None
+    assert webgpu.refuses("com.microsoft", "Gelu", 1, {}) == "target onnxruntime-webgpu has standard operators only"
 
 
 @pytest.mark.parametrize("name", ["cpu", "CPU", "CPUExecutionProvider", "cpuexecutionprovider"])
