@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import onnx
@@ -31,6 +31,7 @@ from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.reference.evaluation import quantized_ops
 from onnxrewrite.reference.tolerance import TOLERANCES
 from onnxrewrite.runtime.limited import patient
+from onnxrewrite.runtime.native import CPU
 from onnxrewrite.runtime.references import array_of, referred
 from onnxrewrite.runtime.session import (
     ModelLike,
@@ -55,7 +56,8 @@ class Baseline:
     """The original model, run once and remembered.
 
     ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: random inputs a binding; ``progress``:
-    told of segments that are compared, and of those that wait.
+    told of segments that are compared, and of those that wait; ``provider``: the execution provider that both run on;
+    ``device``: a further one, on which they are compared once they are equal on the first.
     """
 
     def __init__(
@@ -68,8 +70,11 @@ class Baseline:
         samples: int = 3,
         threads: int = 0,
         progress: Callable[[int, int], None] = lambda done, waiting: None,
+        provider: str = CPU,
+        device: str = "",
     ) -> None:
         self.model = model
+        self.provider = provider
         self.progress = progress
         self.samples = max(1, samples)
         self.seed = seed
@@ -83,6 +88,8 @@ class Baseline:
         is_plain = isinstance(model, onnx.ModelProto) and not quantized_ops(self.bare)
         self.in_segments = is_plain and weight_bytes(model) > LARGE
         self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
+        again = partial(Baseline, model, dims=dims, inputs=inputs, seed=seed, samples=samples, threads=threads)
+        self.on_device = again(provider=device) if device and not self.in_segments else None
 
     @cached_property
     def session(self) -> Session | SegmentRunner | str:
@@ -90,7 +97,7 @@ class Baseline:
         if self.in_segments:
             assert isinstance(self.model, onnx.ModelProto)
             return SegmentRunner(self.model, threads=self.threads)
-        return open_session(self.model, threads=self.threads)
+        return open_session(self.model, threads=self.threads, provider=self.provider)
 
     @cached_property
     def trials(self) -> list[Trial]:
@@ -178,6 +185,8 @@ class Baseline:
         result = ModelCheck(False, "not needed", "", samples=self.samples)
         try:
             self._check(candidate, session, result)
+            if self.on_device is not None and not result.failures:
+                self._check_on(self.on_device, candidate, result)
         except MemoryError as error:
             result.skipped = f"{reason(error)} to run both models and to compare them"
         except ModelError as error:
@@ -223,7 +232,8 @@ class Baseline:
         if isinstance(self.session, str):
             result.skipped = f"the original does not run in ONNX Runtime: {self.session}"
             return
-        session = open_session(candidate, threads=self.threads) if session is None else session
+        if session is None:
+            session = open_session(candidate, threads=self.threads, provider=self.provider)
         if isinstance(session, str):
             result.failures.append(f"the rewritten model does not open: {session}")
         if result.failures or isinstance(session, str):
@@ -236,6 +246,13 @@ class Baseline:
         result.runs = len(self.runs)
         if not result.skipped:
             self._compare(self.runs, candidate, session, result)
+
+    @staticmethod
+    def _check_on(device: Baseline, candidate: ModelLike, result: ModelCheck) -> None:
+        found = device.check(candidate)
+        result.failures += (f"on {device.provider}: {line}" for line in found.failures)
+        if found.skipped:
+            result.notes.append(f"not compared on {device.provider}: {found.skipped}")
 
     def _compare(self, runs: Sequence[Run], candidate: ModelLike, session: Session, result: ModelCheck) -> None:
         """Part by part, until one differs."""

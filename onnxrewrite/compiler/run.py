@@ -130,8 +130,7 @@ class _Run:
         )
         self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock, known)
         self._excused: list[str] = []
-        checked_on = self.target.note if self.level != "off" else ""  # where that is not what it shall run on
-        self._notes = [*notes, *filter(None, [checked_on])]
+        self._notes = [*notes, *filter(None, [self._checked_on])]
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty, or slow."""
@@ -248,6 +247,21 @@ class _Run:
         may_rise = asked is None and self.target.provider is not None and not self.target.portable
         return self.target.opset_max if may_rise else asked or io.opset(self.original)
 
+    @cached_property
+    def _device(self) -> str:
+        """The target's provider, if whole models can be compared on it: it is not the CPU's, and starts here."""
+        from onnxrewrite.runtime.installed import preferred
+
+        own = self.target.provider if self.level != "off" and self.target.note else None
+        return own if own is not None and own in preferred() else ""
+
+    @property
+    def _checked_on(self) -> str:
+        """The providers that results are checked on, where those are not the target's alone."""
+        if self.level == "off" or not self._device:
+            return self.target.note if self.level != "off" else ""
+        return f"each rewrite by itself is checked on the CPU, the whole model on {self._device}, too"
+
     @property
     def _kernels(self) -> bool:
         """True if ONNX Runtime is to open the result."""
@@ -284,6 +298,7 @@ class _Run:
             seed=asked.seed,
             samples=samples,
             progress=partial(self.clock.tell, "check model"),
+            device=self._device,
         )
 
     def _checks(self, made: Round, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:

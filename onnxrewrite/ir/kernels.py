@@ -32,6 +32,10 @@ _SECONDS: Final = 60.0
 Key: TypeAlias = tuple[str, str, str]
 """An execution provider, a domain and an operator."""
 
+AVOIDED: Final[Mapping[Key, str]] = {
+    ("CUDAExecutionProvider", "com.microsoft", "FusedConv"): "has no activation but Relu, and is slower than its parts",
+}
+"""Kernels that are not to be used, to what was found by running them (decision 47)."""
 
 Row: TypeAlias = tuple[int, int, dict[str, int]]
 """A ``Kernel`` with the places of its sets of types in a table."""
@@ -134,7 +138,7 @@ def _installed() -> Mapping[Key, tuple[Kernel, ...]]:
 
 
 def _told() -> Mapping[str, Table]:
-    """What another process says of the build's kernels; nothing if it dies of it."""
+    """Kernels of the build as another process tells them; none if it dies of it."""
     paths = os.pathsep.join(each for each in sys.path if each)
     try:
         done = subprocess.run(

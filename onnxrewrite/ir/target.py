@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError, one_line
-from onnxrewrite.ir.kernels import Kernel, built_in, kernels, known_providers, recorded_from
+from onnxrewrite.ir.kernels import AVOIDED, Kernel, built_in, kernels, known_providers, recorded_from
 from onnxrewrite.ir.schema import (
     Schema,
     has_body,
@@ -36,6 +36,9 @@ GROUP: Final = "onnxrewrite.targets"
 
 def _newest_opset() -> int:
     return min(ort_latest_version(), latest_version())
+
+
+_CPU: Final = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Target:
     @property
     def note(self) -> str:
         """The provider that its results are checked on, where that is another one."""
-        if self.runs_on in (None, "CPUExecutionProvider"):
+        if self.runs_on in (None, _CPU):
             return ""
         lacks = "" if self.provider else f", which this build of ONNX Runtime {ort_version()} lacks"
         recorded = recorded_from(self._kernels) if self._kernels else ""
@@ -92,7 +95,7 @@ class Target:
 
     def kernel_version(self, op_type: str, opset: int) -> int | None:
         """The newest version of a standard operator, up to ``opset``, that there is a kernel for."""
-        own = {self._kernels, "CPUExecutionProvider"} if self._kernels else ()  # the CPU runs what others cannot
+        own = {self._kernels, _CPU} if self._kernels else ()  # the CPU runs what others cannot
         known = [kernel for each in own for kernel in kernels().get((each, "", op_type), ())]
         since = (s.since_version for s in versions("", op_type) if s.since_version <= opset)
         return max((v for v in since if any(kernel.serves(v) for kernel in known)), default=None)
@@ -103,7 +106,10 @@ class Target:
         if found is None or not has_body(found, fixed=True):
             return True
         floats = {each.type_var: ir.DataType.FLOAT for each in found.inputs if "tensor(float)" in each.types}
-        return self.refuses("", op_type, opset, floats, indirect=True) is None
+        if self.refuses("", op_type, opset, floats, indirect=True) is None:
+            return True
+        on_cpu = self._kernels is not None  # which runs what others cannot
+        return on_cpu and _refused_by_kernels(_CPU, found, opset, tuple(sorted(floats.items())), True) is None
 
     @property
     def _kernels(self) -> str | None:
@@ -133,7 +139,8 @@ class Target:
 
         ``indirect`` accepts besides whatever such a session shows to run although the operator's kernels are
         for other dtypes: float16 through the float32 kernel between Casts (Add), or through the function body
-        (Gelu).  It is off by default, for a fused operator should be emitted where there is a kernel for it.
+        (Gelu).  It is off by default, for a fused operator should be emitted where there is a kernel for it; and a
+        session tells nothing of other providers, for ONNX Runtime runs on the CPU what they have no kernel for.
         """
         domain = normal_domain(domain)
         if domain == "" and version > self.opset_max:
@@ -152,13 +159,13 @@ class Target:
 
 
 _BUILT_IN: Final = (
-    ("onnxruntime-cpu", "CPUExecutionProvider", None),
+    ("onnxruntime-cpu", _CPU, None),
     ("onnxruntime-cuda", "CUDAExecutionProvider", None),
     ("onnxruntime-webgpu", "WebGpuExecutionProvider", None),
-    ("tensorrt", "TensorrtExecutionProvider", "CPUExecutionProvider"),
-    ("openvino", "OpenVINOExecutionProvider", "CPUExecutionProvider"),
-    ("qnn", "QNNExecutionProvider", "CPUExecutionProvider"),
-    ("coreml", "CoreMLExecutionProvider", "CPUExecutionProvider"),
+    ("tensorrt", "TensorrtExecutionProvider", _CPU),
+    ("openvino", "OpenVINOExecutionProvider", _CPU),
+    ("qnn", "QNNExecutionProvider", _CPU),
+    ("coreml", "CoreMLExecutionProvider", _CPU),
 )
 """Name, execution provider, and the provider that runs what that one cannot compile."""
 
@@ -309,11 +316,15 @@ def _refused_by_kernels(
 ) -> str | None:
     if (found.domain, found.op_type) == ("", "Constant"):
         return None  # ONNX Runtime turns it into an initializer
-    known = kernels().get((provider, found.domain, found.op_type), ())
+    key = provider, found.domain, found.op_type
+    if key in AVOIDED:
+        return f"the {_short(provider)} kernel of {_called(*key[1:])} {AVOIDED[key]}"
+    known = kernels().get(key, ())
     serving = [kernel for kernel in known if kernel.serves(found.since_version)]
     if any(_accepts(kernel, found, dtypes) for kernel in serving):
         return None
-    if (indirect or (not known and has_body(found))) and _session_builds(provider, found, version, dtypes):
+    may_build = (indirect and provider == _CPU) or (not known and has_body(found))
+    if may_build and _session_builds(provider, found, version, dtypes):
         return None
     name, short = _called(found.domain, found.op_type), _short(provider)
     if not known and has_body(found):
@@ -368,7 +379,7 @@ def _session_builds(provider: str, found: Schema, version: int, dtypes: Iterable
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    here = provider if provider in providers() else "CPUExecutionProvider"
+    here = provider if provider in providers() else _CPU
     try:
         onnxruntime.InferenceSession(model.SerializeToString(), options, [here])
     except Exception:  # ORT raises several unrelated types; each means: it cannot

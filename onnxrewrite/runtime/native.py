@@ -16,7 +16,12 @@ CPU = "CPUExecutionProvider"
 
 
 def opened(
-    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: object
+    source: str | bytes,
+    options: ort.SessionOptions,
+    *,
+    seconds: float | None,
+    provider: str | tuple[str, Mapping[str, str]] = CPU,
+    **more: object,
 ) -> ort.InferenceSession:
     """A session of a model file or its bytes; ONNX Runtime may compute what is constant while it opens.
 
@@ -24,7 +29,7 @@ def opened(
         source: A path, or the bytes of a model.
         options: The session's; a session that is late cancels them, so that they are of no further use.
         seconds: The limit; None for none.
-        provider: The execution provider.
+        provider: The execution provider, alone or with its options.
         more: Further arguments of ``onnxruntime.InferenceSession``.
 
     Raises:

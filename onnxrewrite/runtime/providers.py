@@ -199,6 +199,11 @@ def may_travel(provider: str, option: str) -> bool:
     return known is not None and option in dict(known.options) and option not in _FILES
 
 
+EXACT: Mapping[str, Mapping[str, str]] = {"CUDAExecutionProvider": {"use_tf32": "0"}}
+"""Options with which a provider computes in the dtypes of the model: TF32 has 10 bits of a float32's 23, and which
+kernels use it differs from one form of a model to the next."""
+
+
 def on_request(name: str) -> str:
     """The reason why a provider is used only on request; empty if it may be chosen automatically."""
     known = PROVIDERS.get(name)

@@ -32,6 +32,7 @@ from onnxrewrite.io import external, preserved
 from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native, references
 from onnxrewrite.runtime.limited import Overrun, seconds_for
+from onnxrewrite.runtime.providers import EXACT
 from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
@@ -258,24 +259,30 @@ def session_options(threads: int = 0) -> ort.SessionOptions:
     return options
 
 
-def open_session(model: ModelLike, *, threads: int = 0, pooled: bool = True) -> Session | str:
-    """An ORT session on the CPU, or one line saying why ORT refuses the model.
+def open_session(
+    model: ModelLike, *, threads: int = 0, pooled: bool = True, provider: str = native.CPU
+) -> Session | str:
+    """An ORT session, or one line saying why ORT refuses the model.
 
     Args:
         model: The model.
         threads: Within an operator; 0 is ONNX Runtime's choice.
         pooled: True if it keeps the memory of a run for the next one.
+        provider: The execution provider; the CPU runs what it has no kernel for.
     """
     options = session_options(threads)
     options.enable_cpu_mem_arena = pooled
     try:
         seconds = seconds_for(weight_bytes(model))
-        handle, keep = _prototype(model, threads), None
+        handle, keep = _prototype(model, threads) if provider == native.CPU else None, None
         if handle is None:
-            source, keep = source_of(model, options)
-            handle = native.opened(source, options, seconds=seconds)
+            is_copied = provider != native.CPU  # no other one takes weights where they lie
+            source, keep = source_of(model, options, timed=is_copied)
+            handle = native.opened(source, options, seconds=seconds, provider=(provider, EXACT.get(provider, {})))
     except Exception as error:  # see Session.run
         return one_line(error)
+    if provider not in handle.get_providers():  # ONNX Runtime says nothing and takes the CPU
+        return f"{provider} does not start on this machine"
     interface = [*handle.get_inputs(), *handle.get_outputs()]
     return Session(
         handle,

@@ -13,6 +13,7 @@ from corpus import SHARED_MODELS
 from onnxrewrite.checks.findings import ROUNDED
 from onnxrewrite.checks.model import Baseline, compare_models
 from onnxrewrite.errors import UsageError
+from onnxrewrite.runtime.session import open_session
 
 SHARED = SHARED_MODELS
 SOME = [
@@ -56,6 +57,33 @@ def test_equal_models(model: Any) -> None:
     assert (found.runs, found.samples) == (6, 3)
     assert [b["batch"] for b in found.bindings] == [2, 1]
     json.dumps(found.to_json())
+
+
+def test_a_model_is_compared_on_a_device_too(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device has no kernel for a Tanh whose operand is a product."""
+    a, folded = (
+        model(BASE % (WEIGHT, "1.0")),
+        model(BASE.replace("s = Mul(m, c) y = Tanh(s)", "y = Tanh(m) s = Mul(m, c)") % (WEIGHT, "1.0")),
+    )
+
+    def opened(given: Any, *, provider: str = "", **settings: Any) -> Any:
+        is_refused = provider == "DeviceExecutionProvider" and given is folded
+        return "no kernel of Tanh" if is_refused else open_session(given, **settings)
+
+    monkeypatch.setattr("onnxrewrite.checks.model.open_session", opened)
+    baseline = Baseline(a, device="DeviceExecutionProvider")
+    assert baseline.check(a).ok
+    assert Baseline(a).check(folded).ok
+    assert baseline.check(folded).failures == [
+        "on DeviceExecutionProvider: the rewritten model does not open: no kernel of Tanh"
+    ]
+
+
+def test_what_the_original_does_not_run_on_is_told(model: Any) -> None:
+    a = model(BASE % (WEIGHT, "0.5"))
+    found = Baseline(a, device="DeviceExecutionProvider").check(a)
+    assert found.ok
+    assert any(note.startswith("not compared on DeviceExecutionProvider: ") for note in found.notes)
 
 
 def test_folded_constant_is_accepted_and_a_wrong_one_is_not(model: Any) -> None:

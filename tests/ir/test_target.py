@@ -46,6 +46,22 @@ def test_cuda_on_a_build_without_it(monkeypatch):
     assert "it is taken to have the kernels of ONNX Runtime" in cuda.note
 
 
+def test_a_kernel_that_is_slower_than_its_parts_is_avoided(cpu):
+    fused = ("com.microsoft", "FusedConv", 1, {"T": F.FLOAT})
+    assert cpu.refuses(*fused) is None
+    assert target("onnxruntime-cuda").refuses(*fused) == (
+        "the CUDA kernel of com.microsoft.FusedConv has no activation but Relu, and is slower than its parts"
+    )
+
+
+def test_other_providers_are_not_judged_by_what_the_cpu_runs_in_their_place():
+    cuda = target("onnxruntime-cuda")
+    assert cuda.refuses("", "QLinearConv", 17, dict.fromkeys(("T1", "T2", "T3"), F.UINT8), indirect=True) == (
+        "no CUDA kernel of QLinearConv (opset 10)"
+    )
+    assert cuda.runs_body("DynamicQuantizeLinear", 17)  # as it is, in a model that has one
+
+
 def test_a_provider_whose_kernels_nobody_knows_gets_standard_operators():
     webgpu = target("onnxruntime-webgpu")
     assert webgpu.refuses("", "GreaterOrEqual", 14, {}) is None
