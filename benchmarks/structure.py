@@ -6,7 +6,8 @@
   ``tests/test_architecture.py`` tells apart;
 - ``arrows``: imports from one room's module of another's, lazy ones and those for types too; ``arrows up``: those
   against the ranks; ``circles``: sets of rooms that reach one another;
-- ``operator tables``: names for lists of three operators and more, outside ``ir/operators.py``;
+- ``operator tables``: names for lists of three operators and more, outside ``ir/operators.py``; exceptions of a query
+  of that table are none, nor is a dictionary from operators to functions, which says what they do;
 - ``long functions``: of more than 50 lines, signatures with their docstrings aside; ``wide functions``: of more than 7
   parameters;
 - ``walks in rules``: places in ``patterns/`` that go from a node to its neighbours by hand.
@@ -200,10 +201,24 @@ def _tables(tree: ast.Module) -> Iterator[ast.stmt]:
             stack: list[ast.AST] = [statement.value]
             while stack:
                 node = stack.pop()
+                if _is_query(node) or _defines(node):
+                    continue
                 if _lists_operators(node):
                     yield statement
                     break
                 stack.extend([node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node))
+
+
+def _is_query(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "operators"
+
+
+def _defines(node: ast.AST) -> bool:
+    """True for a dictionary of functions, or of what makes them."""
+    functions = ast.Lambda | ast.Name | ast.Attribute | ast.Call
+    return isinstance(node, ast.Dict) and all(
+        isinstance(value, functions) for key, value in zip(node.keys, node.values, strict=True) if key is not None
+    )
 
 
 def _lists_operators(node: ast.AST) -> bool:

@@ -11,6 +11,7 @@ from onnxrewrite import io
 from onnxrewrite.authoring.region import Region, between, candidates, ending_at, named, starting_at, with_all
 from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.authoring.template import Captured, Writing
+from onnxrewrite.authoring.write import Source
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
@@ -64,8 +65,8 @@ def capture(
     driver = found_by(loaded, stage, library, target)
     region = _region(driver, loaded, inputs, outputs, stage)
     called = label or (Path(model).name if isinstance(model, str | Path) else "a model")
-    writing = Writing(driver, region, name, stage, tuple(inputs), tuple(outputs), called)
-    return writing.captured([rule for rule in library if rule.stage is stage])
+    source = Source(name, called, tuple(inputs), tuple(outputs), (), stage)
+    return Writing(driver, region, source).captured([rule for rule in library if rule.stage is stage])
 
 
 def _check_name(name: str, library: registry.Registry) -> None:

@@ -15,6 +15,7 @@ from onnxrewrite.authoring.function_body import function_of
 from onnxrewrite.authoring.region import Region, between, reads
 from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.authoring.template import Writing
+from onnxrewrite.authoring.write import Source
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.custom import CustomOp
 from onnxrewrite.ir.facts import Facts
@@ -170,7 +171,7 @@ def _form(name: str, spelling: Spelling, driver: Driver) -> Form:
     read = {v for n in graph for v in reads(n)}
     region = between(graph, facts, [v for v in arguments if v in read], ends)
     given = arguments | dict(_weights(region, facts, spelling.weights))
-    writing = Writing(driver, region, "traced", Stage.RAISE, (), (), name, given)
+    writing = Writing(driver, region, Source("traced", name, (), (), (), Stage.RAISE), given)
     pattern = writing.pattern()
     known = _captures(pattern)
     captures = {called: known[called] for called in writing.names.values()}  # in the order of the function's operands

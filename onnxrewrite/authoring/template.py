@@ -103,11 +103,7 @@ class Writing:
     Args:
         driver: Of the model, as the rule finds it.
         region: The nodes that it is to match.
-        name: The rule's.
-        stage: The stage in which it runs.
-        starts: Where the region begins, as said to its author.
-        ends: Where it ends.
-        model: The name of the model.
+        source: The facts about the rule, without its places and examples.
         given: Names for what is captured.
     """
 
@@ -115,11 +111,7 @@ class Writing:
         self,
         driver: Driver,
         region: Region,
-        name: str,
-        stage: Stage,
-        starts: tuple[str, ...],
-        ends: tuple[str, ...],
-        model: str,
+        source: write.Source,
         given: Mapping[ir.Value, str] = MappingProxyType({}),
     ):
         self.driver = driver
@@ -128,8 +120,8 @@ class Writing:
         graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
         self.found = places(region, graphs)
         self.draft = generalize(region, self.found.places, driver.facts)
-        self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)), given)
-        self.source = write.Source(name, model, starts, ends, (), stage)
+        self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(source.name)), given)
+        self.source = source
 
     def pattern(self) -> tuple[Term, ...]:
         """The pattern alone."""

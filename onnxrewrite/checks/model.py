@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -56,9 +56,15 @@ class Baseline:
     """The original model, run once and remembered.
 
     ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: random inputs a binding; ``progress``:
-    told of segments that are compared, and of those that wait; ``provider``: the execution provider that both run on;
-    ``device``: a further one, on which they are compared once they are equal on the first.
+    told of segments that are compared, and of those that wait.
+
+    Attributes:
+        provider: The execution provider that both run on.
+        on_device: The same on a further one, on which a candidate that is equal here is compared, too.
     """
+
+    provider = CPU
+    on_device: Baseline | None = None
 
     def __init__(
         self,
@@ -70,11 +76,8 @@ class Baseline:
         samples: int = 3,
         threads: int = 0,
         progress: Callable[[int, int], None] = lambda done, waiting: None,
-        provider: str = CPU,
-        device: str = "",
     ) -> None:
         self.model = model
-        self.provider = provider
         self.progress = progress
         self.samples = max(1, samples)
         self.seed = seed
@@ -88,8 +91,20 @@ class Baseline:
         is_plain = isinstance(model, onnx.ModelProto) and not quantized_ops(self.bare)
         self.in_segments = is_plain and weight_bytes(model) > LARGE
         self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
-        again = partial(Baseline, model, dims=dims, inputs=inputs, seed=seed, samples=samples, threads=threads)
-        self.on_device = again(provider=device) if device and not self.in_segments else None
+
+    def too_on(self, provider: str) -> Baseline:
+        """This one, which compares on another execution provider, too; what is compared in segments is not."""
+        if not self.in_segments:
+            self.on_device = Baseline(
+                self.model,
+                dims=self.sampler.dims,
+                inputs=self.sampler.given,
+                seed=self.seed,
+                samples=self.samples,
+                threads=self.threads,
+            )
+            self.on_device.provider = provider
+        return self
 
     @cached_property
     def session(self) -> Session | SegmentRunner | str:

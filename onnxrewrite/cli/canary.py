@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,21 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    """How much is run."""
+
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime.")
+    ] = 1
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, metavar="S", help="To run all versions by turns.")] = (
+        3.0
+    )
+    search: Annotated[
+        float, typer.Option("--search", min=0.0, metavar="S", help="To look for a small model that shows a fault.")
+    ] = 120.0
 
 
 def canary(
@@ -28,15 +44,7 @@ def canary(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to report a fault; else MODEL.canary.")
     ] = None,
     inputs: options.Inputs,
-    threads: Annotated[
-        int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime.")
-    ] = 1,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.0, metavar="S", help="To run all versions by turns.")
-    ] = 3.0,
-    search: Annotated[
-        float, typer.Option("--search", min=0.0, metavar="S", help="To look for a small model that shows a fault.")
-    ] = 120.0,
+    runs: _Runs,
     seed: options.Seed = 0,
     told: options.Output,
 ) -> None:
@@ -70,9 +78,9 @@ def canary(
             dims=inputs.dims,
             inputs=given,
             seed=seed,
-            threads=threads,
-            seconds=seconds,
-            search=search,
+            threads=runs.threads,
+            seconds=runs.seconds,
+            search=runs.search,
             progress=progress,
         )
     several = len(found.shown) > 1

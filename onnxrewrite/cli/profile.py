@@ -40,18 +40,25 @@ class _Session:
     provider: options.Provider = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Report:
+    """Where the figures go."""
+
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6
+    json: options.Json = None
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw operators and roofs: .png, .svg or .pdf.")
+    ] = None
+
+
 def profile(
     model: options.Model,
     *,
     rules: options.Selection,
     inputs: options.Inputs,
     session: _Session,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
+    told: _Report,
     seed: options.Seed = 0,
-    json: options.Json = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw operators and roofs: .png, .svg or .pdf.")
-    ] = None,
 ) -> None:
     """Show where a model's time goes, and what there is to gain.
 
@@ -59,7 +66,7 @@ def profile(
     what the machine was measured to be capable of.  Times are of this machine, at the sizes given; results of rewrites
     are not checked here: apply does that.
     """
-    report = options.json_path(json, model, plot)
+    plot, report = told.plot, options.json_path(told.json, model, told.plot)
     inputs.check()
     if plot is not None:
         from onnxrewrite.report.plots import plottable
@@ -82,15 +89,15 @@ def profile(
             progress("measure", 0, 0)
         found = measured(loaded, rewritten=rewritten, setting=setting, dims=inputs.dims, inputs=feeds, seed=seed)
     data: ProfileReport = {**found.to_json(), "model": model, "notes": [*notes, *found.notes]}
-    write_json(data, json, report)
+    write_json(data, told.json, report)
     if plot is not None:
         from onnxrewrite.report.profile_plot import plot_profile
 
         plot_profile(data, plot)
-    if json != "-":
+    if told.json != "-":
         from onnxrewrite.report.profile_report import profile_report
 
-        show(profile_report, data, top=top)
+        show(profile_report, data, top=told.top)
 
 
 def _rewritten(

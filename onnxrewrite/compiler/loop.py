@@ -206,10 +206,9 @@ class RewriteLoop:
             source.clone(),  # was loaded, and has not changed since: there is nothing to repair
             self._taking_part(),
             self._target,
-            review=Review(rewrite_log, rewrite_log.weigh, rewrite_log.record),
+            review=Review(rewrite_log, rewrite_log.weigh, rewrite_log.record, self._request.conflicts),
             quarantine=banned,
             progress=self._clock.stage if self._clock.progress is not None else None,
-            conflicts=self._request.conflicts,
             withheld=self._request.withheld,
         )
 

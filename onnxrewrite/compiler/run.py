@@ -291,15 +291,15 @@ class _Run:
         from onnxrewrite.checks.model import Baseline
 
         asked, samples = self.request, _SAMPLES[self.level]
-        return Baseline(
+        made = Baseline(
             original,
             dims=asked.dims,
             inputs=asked.inputs,
             seed=asked.seed,
             samples=samples,
             progress=partial(self.clock.tell, "check model"),
-            device=self._device,
         )
+        return made.too_on(self._device) if self._device else made
 
     def _checks(self, made: Round, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)

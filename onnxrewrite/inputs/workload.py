@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.bindings import Binding, role_of, typical
@@ -24,6 +25,20 @@ class Workload:
 
     binding: Binding
     feeds: Feeds = field(repr=False)
+
+
+class Feeding(TypedDict, total=False):
+    """What a model is fed, as arguments of whatever runs it.
+
+    Attributes:
+        dims: Sizes by the names of dimensions; typical ones without them.
+        inputs: Arrays by name; the others are made up.
+        seed: Of what is made up.
+    """
+
+    dims: Mapping[str, int] | None
+    inputs: Feeds | None
+    seed: int
 
 
 def workload(

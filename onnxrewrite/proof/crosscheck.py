@@ -24,7 +24,7 @@ from onnxrewrite.proof.deciding import Decider
 from onnxrewrite.proof.domains import Domain, Reals
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.index_terms import Unprovable, within
+from onnxrewrite.proof.index_terms import Term, Unprovable, within
 from onnxrewrite.proof.polynomials import applied
 from onnxrewrite.proof.tensors import Encoding, Tensor
 from onnxrewrite.runtime.session import open_session
@@ -141,7 +141,7 @@ def _difference(found: Values, wanted: Values, *, exact: bool) -> str:
 
 
 def _values(
-    output: Tensor, element: Any, shape: tuple[int, ...], feeds: Mapping[str, Values], sizes: Mapping[str, int]
+    output: Tensor, element: Term, shape: tuple[int, ...], feeds: Mapping[str, Values], sizes: Mapping[str, int]
 ) -> Values:
     """All elements of an output."""
     grid = np.indices(shape) if shape else np.zeros((0,), np.int64)
@@ -157,7 +157,7 @@ def _values(
 # -- terms as arrays -------------------------------------------------------------------------------------------------
 
 
-def evaluate(term: Any, feeds: Mapping[str, Values], names: Mapping[str, Values]) -> Values:
+def evaluate(term: Term, feeds: Mapping[str, Values], names: Mapping[str, Values]) -> Values:
     """A term for many values of its variables at once.
 
     Args:
@@ -175,13 +175,13 @@ class _Evaluation:
         self._feeds, self._names = feeds, names
         self._known: dict[int, Values] = {}
 
-    def of(self, term: Any) -> Values:
+    def of(self, term: Term) -> Values:
         key = term.get_id()
         if key not in self._known:
             self._known[key] = self._of(term)
         return self._known[key]
 
-    def _of(self, term: Any) -> Values:
+    def _of(self, term: Term) -> Values:
         if z3.is_int_value(term):
             return np.asarray(term.as_long())
         if z3.is_rational_value(term):
@@ -207,7 +207,7 @@ class _Evaluation:
         inside = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(index, array.shape, strict=True))
         return np.asarray(array[inside])
 
-    def _folded(self, name: str, function: Any, length: Any) -> Values:
+    def _folded(self, name: str, function: Term, length: Term) -> Values:
         join = {"sum over": np.add, "max over": np.maximum, "min over": np.minimum}[name]
         result: Values | None = None
         for k in range(int(np.max(self.of(length)))):
@@ -217,7 +217,7 @@ class _Evaluation:
             result = made if result is None else join(result, made)
         return np.asarray(0.0) if result is None else result
 
-    def _function(self, name: str, term: Any) -> Values:
+    def _function(self, name: str, term: Term) -> Values:
         parts = [self.of(p) for p in term.children()]
         if name in _FUNCTIONS:
             return np.asarray(_FUNCTIONS[name](*parts))
@@ -227,7 +227,7 @@ class _Evaluation:
             return np.asarray(float(name.split(" ")[1]))
         raise Unprovable(f"{name} is not evaluated")
 
-    def _operation(self, term: Any, parts: Sequence[Any]) -> Values:
+    def _operation(self, term: Term, parts: Sequence[Term]) -> Values:
         kind = term.decl().kind()
         if kind == z3.Z3_OP_ITE:
             return np.where(self.of(parts[0]), self.of(parts[1]), self.of(parts[2]))
@@ -252,7 +252,7 @@ class _Evaluation:
         return np.asarray(found(*given))
 
 
-def term_context(term: Any) -> Any:
+def term_context(term: Term) -> Term:
     """The context of a term."""
     return term.ctx
 
@@ -260,7 +260,7 @@ def term_context(term: Any) -> Any:
 _FLOATS = {(5, 11): np.float16, (8, 24): np.float32, (11, 53): np.float64}
 
 
-def _float_of(term: Any) -> Values:
+def _float_of(term: Term) -> Values:
     dtype = np.dtype(_FLOATS[term.ebits(), term.sbits()])
     bits = z3.simplify(z3.fpToIEEEBV(term, term.ctx)) if not term.isNaN() else None
     if bits is None:
@@ -270,7 +270,7 @@ def _float_of(term: Any) -> Values:
 
 _erf = np.vectorize(math.erf, otypes=[float])
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Term]] = {
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,
@@ -285,7 +285,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "remainder": lambda a, b: a % b,
 }
 
-_VARIADIC: dict[int, Callable[..., Any]] = {
+_VARIADIC: dict[int, Callable[..., Term]] = {
     z3.Z3_OP_ADD: np.add,
     z3.Z3_OP_SUB: np.subtract,
     z3.Z3_OP_MUL: np.multiply,
@@ -299,7 +299,7 @@ _VARIADIC: dict[int, Callable[..., Any]] = {
     z3.Z3_OP_BXOR: np.bitwise_xor,
 }
 
-_OPERATIONS: dict[int, Callable[..., Any]] = {
+_OPERATIONS: dict[int, Callable[..., Term]] = {
     z3.Z3_OP_UMINUS: np.negative,
     z3.Z3_OP_DIV: np.divide,
     z3.Z3_OP_IDIV: lambda a, b: a // b,

@@ -18,7 +18,7 @@ import z3
 
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.index_terms import OutOfTime, negated, plain
+from onnxrewrite.proof.index_terms import OutOfTime, Term, negated, plain
 from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational, applied
 from onnxrewrite.proof.rounding_bounds import excess, same_atoms
 from onnxrewrite.proof.signs import sign_of
@@ -72,12 +72,12 @@ class Decider:
     goals: list[str] = field(default_factory=list)
     rounded: bool = False
     zeros: bool = False
-    model: Any = None
+    model: Term = None
     refusal: str = ""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     _end: float = field(default=0.0)
     _asked: dict[tuple[int, ...], bool] = field(default_factory=dict)
-    _held: list[Any] = field(default_factory=list)
+    _held: list[Term] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._end = time.process_time() + self.seconds
@@ -95,7 +95,7 @@ class Decider:
 
     # -- the solver ------------------------------------------------------------------------------------------
 
-    def valid(self, claim: Any, premises: Sequence[Any] = (), seconds: float = _STEP) -> bool:
+    def valid(self, claim: Term, premises: Sequence[Term] = (), seconds: float = _STEP) -> bool:
         """True if a claim is shown to hold wherever the original runs and ``premises`` hold."""
         claim = plain(claim)
         if isinstance(claim, bool) and claim:
@@ -107,7 +107,7 @@ class Decider:
             self._asked[key] = self._checked(claim, premises, seconds)
         return self._asked[key]
 
-    def _checked(self, claim: Any, premises: Sequence[Any], seconds: float) -> bool:
+    def _checked(self, claim: Term, premises: Sequence[Term], seconds: float) -> bool:
         solver = z3.Solver(ctx=self.encoding.domain.context)
         solver.set("timeout", int(1000 * min(seconds, self.left())))
         solver.add(*self.encoding.premises, *premises, z3.Not(claim))
@@ -118,7 +118,7 @@ class Decider:
         self.model = self._small_model(solver) if found == z3.sat else None
         return False
 
-    def _small_model(self, solver: Any) -> Any:
+    def _small_model(self, solver: Term) -> Term:
         """A model of sizes that are neither zero nor large, where there is one soon; else any."""
         model = solver.model()
         solver.set("timeout", int(1000 * _GUESS))
@@ -128,7 +128,7 @@ class Decider:
                 return solver.model()
         return model
 
-    def _kept(self, claim: Any, premises: Sequence[Any]) -> bool:
+    def _kept(self, claim: Term, premises: Sequence[Term]) -> bool:
         """Keep as a goal what is seen without the solver."""
         solver = z3.Solver(ctx=self.encoding.domain.context)
         solver.add(*premises, z3.Not(claim))
@@ -144,7 +144,7 @@ class Decider:
 
     # -- elements --------------------------------------------------------------------------------------------
 
-    def equal(self, a: Any, b: Any, dtype: ir.DataType, premises: Sequence[Any] = ()) -> bool:
+    def equal(self, a: Term, b: Term, dtype: ir.DataType, premises: Sequence[Term] = ()) -> bool:
         """True if two elements of a dtype are shown to be equal where premises hold."""
         if dtype != ir.DataType.BOOL and is_exact(a) and is_exact(b):
             return self.valid(a == b, premises)
@@ -162,7 +162,7 @@ class Decider:
             return self.zeros
         return False
 
-    def _in_branches(self, a: Any, b: Any, premises: Sequence[Any], cases: int = 0) -> bool:
+    def _in_branches(self, a: Term, b: Term, premises: Sequence[Term], cases: int = 0) -> bool:
         """True if two terms are the same to the letter in each branch of their conditions."""
         a, b = z3.simplify(a), z3.simplify(b)
         if a.eq(b):
@@ -178,7 +178,7 @@ class Decider:
 
     # -- real numbers ----------------------------------------------------------------------------------------
 
-    def equal_reals(self, a: Any, b: Any, premises: Sequence[Any] = (), depth: int = 0) -> bool:
+    def equal_reals(self, a: Term, b: Term, premises: Sequence[Term] = (), depth: int = 0) -> bool:
         """True if two real terms are shown to be equal."""
         self.left()
         if a.eq(b):
@@ -193,7 +193,7 @@ class Decider:
             return False
         return is_wider and self._by_normal_form(wider[0], wider[1], premises, depth)
 
-    def _by_normal_form(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
+    def _by_normal_form(self, a: Term, b: Term, premises: Sequence[Term], depth: int) -> bool:
         forms = Normalizer()
         tried: set[tuple[int, int]] = set()
         while True:
@@ -221,7 +221,7 @@ class Decider:
         forms: Normalizer,
         difference: Polynomial,
         tried: set[tuple[int, int]],
-        premises: Sequence[Any],
+        premises: Sequence[Term],
         depth: int,
     ) -> bool:
         """Find two atoms of a difference that are equal, and take them for one."""
@@ -235,21 +235,21 @@ class Decider:
                 return True
         return False
 
-    def _equal_atoms(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
+    def _equal_atoms(self, a: Term, b: Term, premises: Sequence[Term], depth: int) -> bool:
         if not (z3.is_app(a) and z3.is_app(b)) or not a.decl().eq(b.decl()) or not a.num_args():
             return False
         if any(z3.is_array(x) for x in a.children()):
             return self._equal_sums(a, b, premises, depth)
         return all(self._equal_terms(x, y, premises, depth) for x, y in zip(a.children(), b.children(), strict=True))
 
-    def _equal_terms(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
+    def _equal_terms(self, a: Term, b: Term, premises: Sequence[Term], depth: int) -> bool:
         if a.eq(b):
             return True
         if z3.is_real(a):
             return self.equal_reals(a, b, premises, depth + 1)
         return self.valid(a == b, premises)
 
-    def _equal_sums(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
+    def _equal_sums(self, a: Term, b: Term, premises: Sequence[Term], depth: int) -> bool:
         """Two sums over as many variables, in some order of these."""
         bounds, body = self._opened(a)
         others, other = self._opened(b)
@@ -269,10 +269,10 @@ class Decider:
                     return True
         return False
 
-    def _equal_bodies(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
+    def _equal_bodies(self, a: Term, b: Term, premises: Sequence[Term], depth: int) -> bool:
         return self.equal_reals(a, b, premises, depth + 1) if z3.is_real(a) else self.valid(a == b, premises)
 
-    def _opened(self, term: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    def _opened(self, term: Term) -> tuple[list[tuple[Term, Term]], Term]:
         """The variables of a sum of sums, each with its length, and the innermost body."""
         bounds = []
         name = term.decl().name()
@@ -282,7 +282,7 @@ class Decider:
             term = applied(term.arg(0), variable)
         return bounds, term
 
-    def _by_cases(self, a: Any, b: Any, premises: Sequence[Any], depth: int, cases: int = 0) -> bool:
+    def _by_cases(self, a: Term, b: Term, premises: Sequence[Term], depth: int, cases: int = 0) -> bool:
         """By taking a condition of an If, or of a maximum, as true and as false."""
         a, b = (_with_choices(each) for each in (a, b))
         condition = next((c for c in map(_condition, (a, b)) if c is not None), None)
@@ -298,7 +298,7 @@ class Decider:
                 return False
         return True
 
-    def _decided(self, condition: Any, premises: Sequence[Any]) -> tuple[bool, bool]:
+    def _decided(self, condition: Term, premises: Sequence[Term]) -> tuple[bool, bool]:
         """True for a condition that holds, and for one whose opposite does."""
         if z3.is_ge(condition) and z3.is_real(condition.arg(0)):
             value, bound = condition.children()
@@ -306,7 +306,7 @@ class Decider:
                 return True, False
         return self.valid(condition, premises), self.valid(z3.Not(condition), premises)
 
-    def _in_case(self, a: Any, b: Any, premises: Sequence[Any], depth: int, cases: int) -> bool:
+    def _in_case(self, a: Term, b: Term, premises: Sequence[Term], depth: int, cases: int) -> bool:
         self.left()
         if a.eq(b):
             return True
@@ -314,12 +314,12 @@ class Decider:
             return self._by_cases(a, b, premises, depth, cases + 1)
         return self._by_normal_form(a, b, premises, depth) or self._at_border(a, b, premises)
 
-    def _at_border(self, a: Any, b: Any, premises: Sequence[Any]) -> bool:
+    def _at_border(self, a: Term, b: Term, premises: Sequence[Term]) -> bool:
         """True if premises leave so little that two terms are equal there: both cases of a maximum hold at a tie."""
         return len(a.sexpr()) < _SHORT and same_atoms(a, b) and self.valid(a == b, premises, _GUESS)
 
 
-def _branch(term: Any) -> Any:
+def _branch(term: Term) -> Term:
     """The condition of some If that has no If inside; None where there is none."""
     for each in _outside(term):
         if z3.is_app_of(each, z3.Z3_OP_ITE):
@@ -328,7 +328,7 @@ def _branch(term: Any) -> Any:
     return None
 
 
-def _without_tanh(term: Any) -> Any:
+def _without_tanh(term: Term) -> Term:
     """A term with the exponentials that tanh is made of: (1 - e⁻²ˣ)/(1 + e⁻²ˣ)."""
     while True:
         found = next((t for t in _outside(term) if z3.is_app(t) and t.decl().name() == "tanh"), None)
@@ -339,11 +339,11 @@ def _without_tanh(term: Any) -> Any:
         term = z3.substitute(term, (found, (1 - power) / (1 + power)))
 
 
-def _tanhs(term: Any) -> int:
+def _tanhs(term: Term) -> int:
     return sum(z3.is_app(t) and t.decl().name() == "tanh" for t in _outside(term))
 
 
-def _with_choices(term: Any) -> Any:
+def _with_choices(term: Term) -> Term:
     """A term with an If for each maximum and minimum outside of sums, those inside first."""
     while True:
         found = next((t for t in _outside(term) if _is_extremum(t) and not _has_choice(t)), None)
@@ -354,16 +354,16 @@ def _with_choices(term: Any) -> Any:
         term = z3.substitute(term, (found, z3.If(x >= y, x if is_larger else y, y if is_larger else x)))
 
 
-def _is_extremum(term: Any) -> bool:
+def _is_extremum(term: Term) -> bool:
     return z3.is_app(term) and term.decl().name() in ("max", "min") and z3.is_real(term)
 
 
-def _has_choice(term: Any) -> bool:
+def _has_choice(term: Term) -> bool:
     """True if an extremum stands inside of an extremum."""
     return any(_is_extremum(t) for c in term.children() for t in _outside(c))
 
 
-def _condition(term: Any) -> Any:
+def _condition(term: Term) -> Term:
     """The condition of some undecided If outside of sums that has no If inside; None where there is none.
 
     Terms are not simplified on the way: what is multiplied by zero must not get lost, for it may be infinite.
@@ -375,7 +375,7 @@ def _condition(term: Any) -> Any:
     return None
 
 
-def _outside(term: Any) -> list[Any]:
+def _outside(term: Term) -> list[Term]:
     """The terms inside of a term, but for those inside of sums."""
     found, waiting, seen = [], [term], set()
     while waiting:

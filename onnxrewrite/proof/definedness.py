@@ -7,10 +7,11 @@ not.  So the conditions of each must follow from those of the other: they are th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import z3
 
+from onnxrewrite.proof.index_terms import Term
 from onnxrewrite.proof.polynomials import applied, depth_of, subterms
 from onnxrewrite.proof.signs import sign_of
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 Path = frozenset[str]
 """The conditions of each ``If``, and the lengths of sums that may be empty, inside of which a term stands."""
 
-Condition = tuple[str, Any, Path]
+Condition = tuple[str, Term, Path]
 """What must hold, ``root``, ``log``, ``divisor`` or ``power``, of which term, and where it matters."""
 
 
-def undefined(decider: Decider, before: Any, after: Any, premises: Sequence[Any] = ()) -> str:
+def undefined(decider: Decider, before: Term, after: Term, premises: Sequence[Term] = ()) -> str:
     """A condition that one of two terms has alone; empty if there is none."""
     old, new = (
         [c for c in _conditions(decider, t, premises) if not _always(decider, c[0], c[1], premises)]
@@ -37,7 +38,7 @@ def undefined(decider: Decider, before: Any, after: Any, premises: Sequence[Any]
     return ""
 
 
-def _is_same(decider: Decider, kind: str, term: Any, other: Any) -> bool:
+def _is_same(decider: Decider, kind: str, term: Term, other: Term) -> bool:
     """True if a condition is another's.  What divides must be computed alike to the letter: of two zeros of different
     sign one makes ∞ and the other -∞."""
     if kind in ("root", "log"):
@@ -45,7 +46,7 @@ def _is_same(decider: Decider, kind: str, term: Any, other: Any) -> bool:
     return bool(term.eq(other)) and not any(map(_has_some_zero, subterms(term)))
 
 
-def _has_some_zero(term: Any) -> bool:
+def _has_some_zero(term: Term) -> bool:
     """True if the sign of a zero depends on how the term was written: |x| is max(x, -x) here, √x is x to the ½."""
     if not z3.is_app(term) or not z3.is_real(term):
         return False
@@ -53,10 +54,10 @@ def _has_some_zero(term: Any) -> bool:
     return name in ("max", "min") or (name == "sqrt" and not sign_of(term.arg(0)))
 
 
-def _conditions(decider: Decider, term: Any, premises: Sequence[Any]) -> list[Condition]:
+def _conditions(decider: Decider, term: Term, premises: Sequence[Term]) -> list[Condition]:
     """All conditions of a term, those inside of sums for variables of their own."""
     found: dict[tuple[str, int, Path], Condition] = {}
-    waiting: list[tuple[Any, Path]] = [(term, frozenset())]
+    waiting: list[tuple[Term, Path]] = [(term, frozenset())]
     seen = set()
     while waiting:
         each, path = waiting.pop()
@@ -69,7 +70,7 @@ def _conditions(decider: Decider, term: Any, premises: Sequence[Any]) -> list[Co
     return list(found.values())
 
 
-def _own(term: Any) -> list[tuple[str, Any]]:
+def _own(term: Term) -> list[tuple[str, Term]]:
     """The conditions of a term itself, without those of its operands."""
     if not z3.is_real(term):
         return []
@@ -81,7 +82,7 @@ def _own(term: Any) -> list[tuple[str, Any]]:
     return [("power", term)] if name == "pow" else []
 
 
-def _inside(decider: Decider, term: Any, path: Path, premises: Sequence[Any]) -> list[tuple[Any, Path]]:
+def _inside(decider: Decider, term: Term, path: Path, premises: Sequence[Term]) -> list[tuple[Term, Path]]:
     """The operands of a term, each with where it matters."""
     parts = term.children()
     if term.decl().kind() == z3.Z3_OP_ITE:
@@ -94,13 +95,13 @@ def _inside(decider: Decider, term: Any, path: Path, premises: Sequence[Any]) ->
     return [(p, path) for p in parts]
 
 
-def _factors(term: Any) -> list[Any]:
+def _factors(term: Term) -> list[Term]:
     if z3.is_rational_value(term):
         return []
     return [f for c in term.children() for f in _factors(c)] if z3.is_mul(term) else [term]
 
 
-def _always(decider: Decider, kind: str, term: Any, premises: Sequence[Any]) -> bool:
+def _always(decider: Decider, kind: str, term: Term, premises: Sequence[Term]) -> bool:
     """True if a condition holds whatever the inputs are."""
     if kind == "power":
         return False

@@ -23,7 +23,7 @@ import z3
 
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.proof.exact_integers import Element, Typed, exact, logical
-from onnxrewrite.proof.index_terms import Unprovable, chosen, plain
+from onnxrewrite.proof.index_terms import Term, Unprovable, chosen, plain
 
 D = ir.DataType
 
@@ -46,30 +46,30 @@ class Domain:
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def sort(self, dtype: ir.DataType) -> Any:
+    def sort(self, dtype: ir.DataType) -> Term:
         """The sort of the elements of a dtype."""
         if dtype == D.BOOL:
             return z3.BoolSort(self.context)
         return z3.DeclareSort(dtype.name.lower(), self.context)
 
-    def application(self, name: str, dtype: ir.DataType, arguments: Sequence[Any]) -> Any:
+    def application(self, name: str, dtype: ir.DataType, arguments: Sequence[Term]) -> Term:
         """Some function of a name, of arguments of any sorts."""
         given = [self._argument(a) for a in arguments]
         if not given:
             return z3.Const(name, self.sort(dtype))
         return z3.Function(name, *(a.sort() for a in given), self.sort(dtype))(*given)
 
-    def _argument(self, argument: Any) -> Any:
+    def _argument(self, argument: Term) -> Term:
         if isinstance(argument, bool):
             return z3.BoolVal(argument, self.context)
         return z3.IntVal(argument, self.context) if isinstance(argument, int) else argument
 
-    def number(self, value: Any, dtype: ir.DataType) -> Any:
+    def number(self, value: Term, dtype: ir.DataType) -> Term:
         """A number of a floating-point dtype."""
         bits = np.asarray(value).tobytes().hex()
         return z3.Const(f"{dtype.name.lower()} {float(value)!r} {bits}", self.sort(dtype))
 
-    def lifted(self, element: Element, dtype: ir.DataType) -> Any:
+    def lifted(self, element: Element, dtype: ir.DataType) -> Term:
         """An element as a term of the sort of its dtype; an exact integer becomes one of the domain."""
         if dtype == D.BOOL:
             return self._argument(element)
@@ -77,10 +77,10 @@ class Domain:
             return self._of_exact(element, dtype)
         return element
 
-    def _of_exact(self, element: Any, dtype: ir.DataType) -> Any:
+    def _of_exact(self, element: Term, dtype: ir.DataType) -> Term:
         return self.application(f"{dtype.name.lower()} of integer", dtype, [element])
 
-    def as_index(self, element: Element, dtype: ir.DataType) -> Any:
+    def as_index(self, element: Element, dtype: ir.DataType) -> Term:
         """An element of an integer dtype as an exact integer."""
         if isinstance(element, int) or z3.is_int(element):
             return element
@@ -94,7 +94,7 @@ class Domain:
 
     # -- operators -------------------------------------------------------------------------------------------
 
-    def pointwise(self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType) -> Any:
+    def pointwise(self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType) -> Term:
         """An operator on elements; ``parameters`` are attributes, ``dtype`` is that of the result."""
         found = exact(op_type, parameters, args, dtype)
         if found is None:
@@ -107,7 +107,7 @@ class Domain:
 
     def interpreted(
         self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType
-    ) -> Any:
+    ) -> Term:
         """An operator that the domain has a meaning for; None for one that it has none for."""
         if op_type in ("Max", "Min", "Add", "Mul") and len(args) == 1:
             return args[0][0]
@@ -115,7 +115,7 @@ class Domain:
 
     def uninterpreted(
         self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType
-    ) -> Any:
+    ) -> Term:
         """Some function of the operands; of a commutative operator of two, of operands in some order.
 
         More than two floats are added up in the order in which they stand.
@@ -136,12 +136,12 @@ class Domain:
         if fold in ("max", "min") and dtype.is_floating_point():
             raise Unprovable("the largest of floats, of which NaN is lost in an order that a kernel chooses")
 
-    def fold(self, fold: str, bound: Any, length: Any, body: Any, dtype: ir.DataType) -> Any:
+    def fold(self, fold: str, bound: Term, length: Term, body: Term, dtype: ir.DataType) -> Term:
         """A fold over all values of ``bound`` below a length."""
         self.may_fold(fold, dtype)
         return self.application(f"{fold} over", dtype, [z3.Lambda([bound], body), length])
 
-    def folded(self, fold: str, parts: Sequence[Any], dtype: ir.DataType) -> Any:
+    def folded(self, fold: str, parts: Sequence[Term], dtype: ir.DataType) -> Term:
         """A fold of terms that are given one by one."""
         self.may_fold(fold, dtype)
         if fold in ("max", "min") and dtype.is_floating_point() and len(parts) > 1:
@@ -181,11 +181,11 @@ class Reals(Domain):
         super().__init__()
         self.unit = unit
 
-    def sort(self, dtype: ir.DataType) -> Any:
+    def sort(self, dtype: ir.DataType) -> Term:
         """Real for floats."""
         return z3.RealSort(self.context) if dtype in _FLOATS else super().sort(dtype)
 
-    def number(self, value: Any, dtype: ir.DataType) -> Any:
+    def number(self, value: Term, dtype: ir.DataType) -> Term:
         """A finite number, as the fraction that it is."""
         if dtype not in _FLOATS:
             return super().number(value, dtype)
@@ -193,7 +193,7 @@ class Reals(Domain):
             raise Unprovable("a constant is no real number")
         return self.real(Fraction(float(value)))
 
-    def real(self, value: Fraction | int) -> Any:
+    def real(self, value: Fraction | int) -> Term:
         """A fraction."""
         return z3.RealVal(str(Fraction(value)), self.context)
 
@@ -202,7 +202,7 @@ class Reals(Domain):
 
     def interpreted(
         self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType
-    ) -> Any:
+    ) -> Term:
         """Arithmetic, and functions by their definitions in ``real_functions``."""
         found = super().interpreted(op_type, parameters, args, dtype)
         if found is not None:
@@ -215,7 +215,7 @@ class Reals(Domain):
             return function(self, op_type, parameters, [e for e, _ in args])
         return None
 
-    def _cast(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+    def _cast(self, term: Term, source: ir.DataType, target: ir.DataType) -> Term:
         if source in _FLOATS and target in _FLOATS:
             return self._narrowed(term, source, target)
         if source == D.BOOL and target in _FLOATS:
@@ -225,7 +225,7 @@ class Reals(Domain):
             return z3.ToReal(term.arg(0))
         return None
 
-    def _narrowed(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+    def _narrowed(self, term: Term, source: ir.DataType, target: ir.DataType) -> Term:
         """A number in a dtype of fewer digits, one more rounding where the result has no more digits than that; or of
         more.  Either is marked, for what is rounded in between counts otherwise."""
         real = z3.RealSort(self.context)
@@ -235,7 +235,7 @@ class Reals(Domain):
             raise Unprovable("a cast to fewer digits than the result has")
         return z3.Function("rounded", real, real)(term)
 
-    def count(self, size: Any) -> Any:
+    def count(self, size: Term) -> Term:
         """A size as a real number."""
         return self.real(size) if isinstance(size, int) else z3.ToReal(size)
 

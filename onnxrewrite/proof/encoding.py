@@ -29,7 +29,7 @@ from onnxrewrite.proof import (  # noqa: F401  (register)
     semantics_views,
 )
 from onnxrewrite.proof.domains import Reals
-from onnxrewrite.proof.index_terms import Integer, OutOfTime, Unprovable, all_numbers, plain, product
+from onnxrewrite.proof.index_terms import Integer, OutOfTime, Term, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
 
 
@@ -43,7 +43,7 @@ class Reader:
 
     def __init__(self, encoding: Encoding, *, not_empty: bool = False):
         self.encoding = encoding
-        self.sizes: dict[str, Any] = {}
+        self.sizes: dict[str, Term] = {}
         self.inputs: dict[str, Tensor] = {}
         self._least = 1 if not_empty else 0
         self._reasons: dict[ir.Value, str] = {}
@@ -75,7 +75,7 @@ class Reader:
             self.inputs[name] = self._with_elements(value, found)
         return self.inputs[name]
 
-    def _size(self, dim: Any, place: str) -> Integer:
+    def _size(self, dim: Term, place: str) -> Integer:
         if isinstance(dim, int):
             return dim
         name = dim.value if dim.value is not None else f"?{place}"
@@ -184,7 +184,7 @@ class Reader:
         except Unprovable as error:
             raise Unprovable(reason or str(error)) from None
 
-    def _by_body(self, call: Call, body: Any) -> Sequence[Tensor | None]:
+    def _by_body(self, call: Call, body: Term) -> Sequence[Tensor | None]:
         """By the operators of the standard that the body of an operator is made of."""
         names = [f"in{k}" if t is not None else "" for k, t in enumerate(call.inputs)]
         outs = [f"out{k}" for k in range(len(call.known))]
@@ -235,7 +235,7 @@ def _call(node: ir.Node, imports: Mapping[str, int], inputs: Sequence[Tensor | N
 
 def _of_proto(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None], own: ir.DataType) -> Call:
     """A node of a body; floating-point constants, which bodies give in double, get the dtype of the operands."""
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Term] = {}
     for each in node.attribute:
         value = helper.get_attribute_value(each)
         if isinstance(value, onnx.TensorProto):
@@ -249,17 +249,17 @@ def _of_proto(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None
     return Call(schema.normal_domain(node.domain), node.op_type, domain_version, attributes, tuple(inputs), known)
 
 
-def _raw(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _raw(attributes: Mapping[str, Any]) -> dict[str, Term]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()}
 
 
-def _in_names(expression: Any, sizes: Mapping[str, Any]) -> Integer | None:
+def _in_names(expression: Term, sizes: Mapping[str, Any]) -> Integer | None:
     """A polynomial of sympy as a size; None for what is none."""
     if expression.is_Integer:
         return int(expression)
     if expression.is_Symbol:
         return sizes.get(expression.name)
-    parts: list[Any] = [_in_names(each, sizes) for each in expression.args]
+    parts: list[Term] = [_in_names(each, sizes) for each in expression.args]
     if not (expression.is_Add or expression.is_Mul) or any(p is None for p in parts):
         return None
     return product(parts) if expression.is_Mul else plain(sum(parts[1:], parts[0]))

@@ -11,6 +11,7 @@ import z3
 
 from onnxrewrite.ir.dims import FAR
 from onnxrewrite.proof.index_terms import (
+    Term,
     Unprovable,
     chosen,
     conjunction,
@@ -32,7 +33,7 @@ Element: TypeAlias = Any
 Typed: TypeAlias = tuple[Element, ir.DataType]
 
 
-_EXACT: dict[str, Callable[..., Any]] = {
+_EXACT: dict[str, Callable[..., Term]] = {
     "Add": lambda a, b: plain(a + b),
     "Sub": lambda a, b: plain(a - b),
     "Mul": lambda a, b: plain(a * b),
@@ -54,11 +55,11 @@ _EXACT: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _sign(a: Any) -> Any:
+def _sign(a: Term) -> Term:
     return (a > 0) - (a < 0) if isinstance(a, int) else chosen(plain(a > 0), 1, chosen(plain(a < 0), -1, 0))
 
 
-def nested(function: Callable[[Any, Any], Any], args: Sequence[Any]) -> Any:
+def nested(function: Callable[[Term, Term], Term], args: Sequence[Term]) -> Term:
     """A function of two, over any number of operands from the left."""
     result = args[0]
     for each in args[1:]:
@@ -66,7 +67,7 @@ def nested(function: Callable[[Any, Any], Any], args: Sequence[Any]) -> Any:
     return result
 
 
-def exact(op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType) -> Any:
+def exact(op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType) -> Term:
     """An operator on exact integers; None where an operand is none, or the operator has no exact form."""
     elements = [e for e, _ in args]
     if not args or not all(d.is_integer() and (isinstance(e, int) or z3.is_int(e)) for e, d in args):
@@ -88,7 +89,7 @@ def exact(op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dt
     return wrapped(found, dtype) if dtype.is_integer() else found
 
 
-def wrapped(value: Any, dtype: ir.DataType) -> Any:
+def wrapped(value: Term, dtype: ir.DataType) -> Term:
     """An exact integer in a dtype: a number wraps around; a term, which is made of sizes, must fit.
 
     In 64 bits products of sizes are taken to fit, as ``ir.facts`` takes them, multiples by large numbers are not; in 32
@@ -105,7 +106,7 @@ def wrapped(value: Any, dtype: ir.DataType) -> Any:
     return value
 
 
-def _magnitude(term: Any, size: int) -> int:
+def _magnitude(term: Term, size: int) -> int:
     """A bound of a term of sizes, each of which is at most ``size``."""
     if isinstance(term, int) or z3.is_int_value(term):
         return abs(int(term if isinstance(term, int) else term.as_long()))
@@ -121,7 +122,7 @@ def _magnitude(term: Any, size: int) -> int:
     return size
 
 
-_LOGIC: dict[str, Callable[..., Any]] = {
+_LOGIC: dict[str, Callable[..., Term]] = {
     "And": lambda a, b: conjunction([a, b]),
     "Or": lambda a, b: disjunction([a, b]),
     "Not": negated,
@@ -131,7 +132,7 @@ _LOGIC: dict[str, Callable[..., Any]] = {
 }
 
 
-def logical(op_type: str, args: Sequence[Typed]) -> Any:
+def logical(op_type: str, args: Sequence[Typed]) -> Term:
     """An operator on truth values; None for any other."""
     if op_type in _LOGIC and args and all(d == D.BOOL for _, d in args):
         return plain(_LOGIC[op_type](*(e for e, _ in args)))

@@ -12,6 +12,7 @@ import z3
 
 from onnxrewrite.proof.domains import FORMATS, Domain
 from onnxrewrite.proof.exact_integers import Typed, nested
+from onnxrewrite.proof.index_terms import Term
 
 D = ir.DataType
 
@@ -33,7 +34,7 @@ class Bitwise(Domain):
         super().__init__()
         self.arithmetic = arithmetic
 
-    def sort(self, dtype: ir.DataType) -> Any:
+    def sort(self, dtype: ir.DataType) -> Term:
         """Of IEEE numbers, or of bits."""
         if dtype in FORMATS:
             return z3.FPSort(*FORMATS[dtype], self.context)
@@ -41,7 +42,7 @@ class Bitwise(Domain):
             return z3.BitVecSort(dtype.bitwidth, self.context)
         return super().sort(dtype)
 
-    def number(self, value: Any, dtype: ir.DataType) -> Any:
+    def number(self, value: Term, dtype: ir.DataType) -> Term:
         """A number by its bits."""
         if dtype not in FORMATS:
             return super().number(value, dtype)
@@ -51,14 +52,14 @@ class Bitwise(Domain):
             z3.fpBVToFP(z3.BitVecVal(bits, dtype.bitwidth, self.context), self.sort(dtype), self.context)
         )
 
-    def _of_exact(self, element: Any, dtype: ir.DataType) -> Any:
+    def _of_exact(self, element: Term, dtype: ir.DataType) -> Term:
         if isinstance(element, int):
             return z3.BitVecVal(element, dtype.bitwidth, self.context)
         return super()._of_exact(element, dtype)
 
     def interpreted(
         self, op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dtype: ir.DataType
-    ) -> Any:
+    ) -> Term:
         """By the meaning of the operands' dtype."""
         found = super().interpreted(op_type, parameters, args, dtype)
         if found is not None or not args:
@@ -75,7 +76,7 @@ class Bitwise(Domain):
 
     # -- floats ----------------------------------------------------------------------------------------------
 
-    def _float(self, op_type: str, parameters: Mapping[str, Any], terms: Sequence[Any], dtype: ir.DataType) -> Any:
+    def _float(self, op_type: str, parameters: Mapping[str, Any], terms: Sequence[Term], dtype: ir.DataType) -> Term:
         simple = _OF_FLOATS.get(op_type)
         if simple is not None:
             return simple(*terms)
@@ -99,12 +100,12 @@ class Bitwise(Domain):
             )
         return None
 
-    def _parameter(self, value: float, dtype: ir.DataType) -> Any:
+    def _parameter(self, value: float, dtype: ir.DataType) -> Term:
         """An attribute's number, which is a float32, in the dtype of the operands."""
         held = {D.FLOAT16: np.float16, D.BFLOAT16: ml_dtypes.bfloat16, D.FLOAT: np.float32, D.DOUBLE: np.float64}[dtype]
         return self.number(np.float32(value).astype(held), dtype)
 
-    def _extremum(self, op_type: str, a: Any, b: Any, dtype: ir.DataType) -> Any:
+    def _extremum(self, op_type: str, a: Term, b: Term, dtype: ir.DataType) -> Term:
         """NaN where one is; of two zeros some one, the same one for the same two."""
         sort = self.sort(dtype)
         above = (z3.fpGEQ if op_type == "Max" else z3.fpLEQ)(a, b, self.context)
@@ -116,7 +117,7 @@ class Bitwise(Domain):
         ordered = z3.If(z3.And(z3.fpIsZero(a, own), z3.fpIsZero(b, own), a != b), either, z3.If(above, a, b))
         return z3.If(z3.Or(z3.fpIsNaN(a, own), z3.fpIsNaN(b, own)), z3.fpNaN(sort), ordered)
 
-    def _bounded(self, op_type: str, x: Any, bound: Any, dtype: ir.DataType) -> Any:
+    def _bounded(self, op_type: str, x: Term, bound: Term, dtype: ir.DataType) -> Term:
         """A half of a Clip: NaN stays; a bound that may be NaN is not told."""
         if not z3.is_fp_value(z3.simplify(bound)) or z3.is_true(z3.simplify(z3.fpIsNaN(bound, self.context))):
             return None
@@ -124,7 +125,7 @@ class Bitwise(Domain):
 
     # -- integers --------------------------------------------------------------------------------------------
 
-    def _integer(self, op_type: str, terms: Sequence[Any], dtype: ir.DataType) -> Any:
+    def _integer(self, op_type: str, terms: Sequence[Term], dtype: ir.DataType) -> Term:
         signed = dtype.is_signed()
         less = (lambda a, b: a < b) if signed else z3.ULT
         zero = z3.BitVecVal(0, dtype.bitwidth, self.context)
@@ -148,7 +149,7 @@ class Bitwise(Domain):
 
     # -- casts -----------------------------------------------------------------------------------------------
 
-    def _cast(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+    def _cast(self, term: Term, source: ir.DataType, target: ir.DataType) -> Term:
         if source == target:
             return term
         mode, sort = z3.RNE(self.context), self.sort(target)
@@ -170,7 +171,7 @@ class Bitwise(Domain):
             return self._to_integer(term, source, target)
         return None
 
-    def _to_integer(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+    def _to_integer(self, term: Term, source: ir.DataType, target: ir.DataType) -> Term:
         """Rounded towards zero; out of range it is whatever the hardware makes of it, some function of the number."""
         if term.decl().kind() == z3.Z3_OP_ITE:
             return z3.If(term.arg(0), *(self._to_integer(term.arg(k), source, target) for k in (1, 2)))
@@ -186,14 +187,14 @@ class Bitwise(Domain):
         return z3.simplify(z3.If(inside, whole, self.uninterpreted("Cast", {}, [(term, source)], target)))
 
 
-def _resized(term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+def _resized(term: Term, source: ir.DataType, target: ir.DataType) -> Term:
     more = target.bitwidth - source.bitwidth
     if more <= 0:
         return z3.Extract(target.bitwidth - 1, 0, term)
     return z3.SignExt(more, term) if source.is_signed() else z3.ZeroExt(more, term)
 
 
-_OF_FLOATS: dict[str, Callable[..., Any]] = {
+_OF_FLOATS: dict[str, Callable[..., Term]] = {
     "Identity": lambda a: a,
     "Neg": lambda a: z3.fpNeg(a, a.ctx),
     "Abs": lambda a: z3.fpAbs(a, a.ctx),
@@ -208,7 +209,7 @@ _OF_FLOATS: dict[str, Callable[..., Any]] = {
     "Round": lambda a: z3.fpRoundToIntegral(z3.RNE(a.ctx), a, a.ctx),
 }
 
-_OF_BITS: dict[str, Callable[..., Any]] = {
+_OF_BITS: dict[str, Callable[..., Term]] = {
     "Identity": lambda a: a,
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,

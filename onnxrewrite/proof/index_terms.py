@@ -11,6 +11,9 @@ from typing import Any, TypeAlias
 
 import z3
 
+Term: TypeAlias = z3.ExprRef
+"""An expression of z3, of whatever sort."""
+
 Integer: TypeAlias = Any
 """An ``int``, or a z3 term of the sort Int."""
 
@@ -28,7 +31,7 @@ class OutOfTime(Unprovable):
     """The time for a proof is up."""
 
 
-def plain(term: Any) -> Any:
+def plain(term: Term) -> Term:
     """A term in simplified form, as a Python number or truth value where it is one."""
     if isinstance(term, bool | int):
         return term
@@ -40,12 +43,12 @@ def plain(term: Any) -> Any:
     return found
 
 
-def is_number(term: Any) -> bool:
+def is_number(term: Term) -> bool:
     """True if a term is a Python number; truth values count as such."""
     return isinstance(term, int)
 
 
-def all_numbers(terms: Iterable[Any]) -> bool:
+def all_numbers(terms: Iterable[Term]) -> bool:
     """True if all terms are Python numbers."""
     return all(isinstance(t, int) for t in terms)
 
@@ -79,14 +82,14 @@ def disjunction(conditions: Iterable[Condition]) -> Condition:
     return negated(conjunction(negated(c) for c in conditions))
 
 
-def equal(a: Any, b: Any) -> Condition:
+def equal(a: Term, b: Term) -> Condition:
     """The condition that two integers, or two truth values, are equal."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return plain(a == b)
 
 
-def chosen(condition: Condition, yes: Any, no: Any) -> Any:
+def chosen(condition: Condition, yes: Term, no: Term) -> Term:
     """``yes`` where a condition holds, else ``no``: two terms of one sort, or numbers."""
     if isinstance(condition, bool):
         return yes if condition else no
@@ -119,7 +122,7 @@ def truncated(a: Integer, b: Integer) -> Integer:
     return plain(chosen((_term(a, b) >= 0) == (_term(b, a) >= 0), positive, -positive))
 
 
-def _term(a: Integer, beside: Integer) -> Any:
+def _term(a: Integer, beside: Integer) -> Term:
     return z3.IntVal(a, beside.ctx) if isinstance(a, int) else a
 
 
@@ -147,13 +150,13 @@ def within(index: Sequence[Integer], sizes: Sequence[Integer]) -> Condition:
     return conjunction(parts)
 
 
-def factors(size: Integer) -> tuple[int, list[Any]]:
+def factors(size: Integer) -> tuple[int, list[Term]]:
     """A size as a number and the other factors of a product."""
     if isinstance(size, int):
         return size, []
     if not z3.is_mul(size):
         return 1, [size]
-    number, others = 1, list[Any]()
+    number, others = 1, list[Term]()
     for each in size.children():
         known, rest = factors(plain(each))
         number, others = number * known, others + rest

@@ -6,19 +6,17 @@ input may be NaN, which is a truth value of its own: what is computed of NaN is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import z3
 
-from onnxrewrite.proof.index_terms import chosen, conjunction, disjunction, negated
+from onnxrewrite.proof.index_terms import Term, chosen, conjunction, disjunction, negated
 from onnxrewrite.proof.polynomials import applied, subterms
 
 
-def is_nan(term: Any) -> Any:
+def is_nan(term: Term) -> Term:
     """The condition that a real term is NaN: a ``bool``, or a term of z3."""
-    known: dict[int, Any] = {}
+    known: dict[int, Term] = {}
 
-    def of(each: Any) -> Any:
+    def of(each: Term) -> Term:
         if each.get_id() not in known:
             known[each.get_id()] = _is_nan(each, of)
         return known[each.get_id()]
@@ -26,7 +24,7 @@ def is_nan(term: Any) -> Any:
     return of(term)
 
 
-def _is_nan(term: Any, of: Any) -> Any:
+def _is_nan(term: Term, of: Term) -> Term:
     if z3.is_rational_value(term) or not z3.is_app(term):
         return False
     kind, name, parts = term.decl().kind(), term.decl().name(), term.children()
@@ -49,12 +47,12 @@ def _is_nan(term: Any, of: Any) -> Any:
     return z3.Function(f"NaN of {name}", *(p.sort() for p in parts), truth)(*parts)
 
 
-def chooses(term: Any) -> bool:
+def chooses(term: Term) -> bool:
     """True if a term has a maximum or a minimum, in which a number can vanish that is NaN all the same."""
     return any(z3.is_app(t) and z3.is_real(t) and t.decl().name() in ("max", "min") for t in subterms(term))
 
 
-def elements(term: Any) -> tuple[frozenset[str], frozenset[str], bool]:
+def elements(term: Term) -> tuple[frozenset[str], frozenset[str], bool]:
     """The elements of inputs in a term outside of sums, the inputs that are read inside of them, and whether there are
     sums."""
     outside, inside, has_sums = set[str](), set[str](), False
@@ -75,7 +73,7 @@ def elements(term: Any) -> tuple[frozenset[str], frozenset[str], bool]:
     return frozenset(outside), frozenset(inside), has_sums
 
 
-def reads_alike(a: Any, b: Any) -> bool:
+def reads_alike(a: Term, b: Term) -> bool:
     """True if two terms are made of the same elements of inputs; where there are sums, of those of the same inputs."""
     first, second = elements(a), elements(b)
     if first == second:
@@ -83,15 +81,15 @@ def reads_alike(a: Any, b: Any) -> bool:
     return first[2] and second[2] and _inputs(a) == _inputs(b)
 
 
-def _inputs(term: Any) -> set[str]:
+def _inputs(term: Term) -> set[str]:
     names = (t.decl().name() for t in subterms(term) if z3.is_app(t))
     return {n for n in names if n.startswith("input ")}
 
 
-def _terms(context: Any, *conditions: Any) -> list[Any]:
+def _terms(context: Term, *conditions: Term) -> list[Term]:
     return [z3.BoolVal(c, context) if isinstance(c, bool) else c for c in conditions]
 
 
-def compared(found: Any, a: Any, b: Any) -> Any:
+def compared(found: Term, a: Term, b: Term) -> Term:
     """A comparison of two numbers, false where one is NaN."""
     return conjunction([negated(is_nan(a)), negated(is_nan(b)), found])

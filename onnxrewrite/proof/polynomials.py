@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import z3
 
-from onnxrewrite.proof.index_terms import Unprovable, conjunction, plain
+from onnxrewrite.proof.index_terms import Term, Unprovable, conjunction, plain
 
 Powers: TypeAlias = tuple[tuple[int, int], ...]
 Guards: TypeAlias = tuple[int, ...]
@@ -60,12 +60,12 @@ class Normalizer:
     """
 
     def __init__(self) -> None:
-        self.atoms: list[Any] = []
-        self.conditions: list[Any] = []
+        self.atoms: list[Term] = []
+        self.conditions: list[Term] = []
         self.same: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._guards: dict[int, int] = {}
-        self._known: dict[int, tuple[Any, Rational]] = {}
+        self._known: dict[int, tuple[Term, Rational]] = {}
 
     def merge(self, a: int, b: int) -> None:
         """Take two atoms for one from now on."""
@@ -74,14 +74,14 @@ class Normalizer:
 
     # -- terms to quotients ----------------------------------------------------------------------------------
 
-    def of(self, term: Any) -> Rational:
+    def of(self, term: Term) -> Rational:
         """The normal form of a term of the sort Real."""
         key = term.get_id()
         if key not in self._known:
             self._known[key] = term, self._of(term)
         return self._known[key][1]
 
-    def _of(self, term: Any) -> Rational:
+    def _of(self, term: Term) -> Rational:
         if z3.is_rational_value(term):
             return Rational(number(Fraction(term.numerator_as_long(), term.denominator_as_long())))
         kind, parts = term.decl().kind(), term.children()
@@ -101,33 +101,33 @@ class Normalizer:
             return self._size(parts[0])
         return self._function(term)
 
-    def _folded(self, parts: Any, join: Any) -> Rational:
+    def _folded(self, parts: Term, join: Term) -> Rational:
         result = self.of(parts[0])
         for each in parts[1:]:
             result = join(result, self.of(each))
         return result
 
-    def _difference(self, parts: Any) -> Rational:
+    def _difference(self, parts: Term) -> Rational:
         result = self.of(parts[0])
         for each in parts[1:]:
             result = self.plus(result, self.scaled(self.of(each), Fraction(-1)))
         return result
 
-    def _size(self, size: Any) -> Rational:
+    def _size(self, size: Term) -> Rational:
         """A size as a polynomial in its names."""
         found = z3.simplify(z3.ToReal(size), som=True)
         if found.decl().kind() == z3.Z3_OP_TO_REAL:
             return self._atom(found)
         return self.of(found)
 
-    def _either(self, condition: Any, yes: Any, no: Any) -> Rational:
+    def _either(self, condition: Term, yes: Term, no: Term) -> Rational:
         decided = plain(condition)
         if isinstance(decided, bool):
             return self.of(yes if decided else no)
         guard, opposite = self._guard(condition), self._guard(z3.simplify(z3.Not(condition)))
         return self.plus(self._guarded(self.of(yes), guard), self._guarded(self.of(no), opposite))
 
-    def _guard(self, condition: Any) -> int:
+    def _guard(self, condition: Term) -> int:
         key = condition.get_id()
         if key not in self._guards:
             self._guards[key] = len(self.conditions)
@@ -140,7 +140,7 @@ class Normalizer:
 
     # -- functions -------------------------------------------------------------------------------------------
 
-    def _function(self, term: Any) -> Rational:
+    def _function(self, term: Term) -> Rational:
         name = term.decl().name()
         if name == "sum over":
             return self._sum(term)
@@ -160,7 +160,7 @@ class Normalizer:
             return self._atom(term.decl()(*arguments))
         return self._atom(term)
 
-    def _exponential(self, argument: Rational, term: Any) -> Rational:
+    def _exponential(self, argument: Rational, term: Term) -> Rational:
         """A product of an exponential of each addend."""
         if not argument.is_whole:
             return self._atom(term.decl()(self.term(argument, term.ctx)))
@@ -176,7 +176,7 @@ class Normalizer:
                 result = self.divided(result, factor) if down else self.times(result, factor)
         return result
 
-    def _sum(self, term: Any) -> Rational:
+    def _sum(self, term: Term) -> Rational:
         """Σ of each addend, without the factors that do not depend on the variable."""
         bound, body = opened(term.arg(0), f"bound!{depth_of(term)}")
         length = term.arg(1)
@@ -193,10 +193,10 @@ class Normalizer:
             result = self.plus(result, self.times(Rational({outside: coefficient}), factor))
         return result if below != number(1) else self.divided(result, Rational(inner.below))
 
-    def _depends(self, monomial: Monomial, bound: Any) -> bool:
+    def _depends(self, monomial: Monomial, bound: Term) -> bool:
         return self._apart(monomial, bound)[1] != ONE
 
-    def _apart(self, monomial: Monomial, bound: Any) -> tuple[Monomial, Monomial]:
+    def _apart(self, monomial: Monomial, bound: Term) -> tuple[Monomial, Monomial]:
         """The factors that do not depend on a variable, and those that do."""
         powers, guards = monomial
         of_atom = [_mentions(self.atoms[a], bound) for a, _ in powers]
@@ -207,7 +207,7 @@ class Normalizer:
             parts.append((chosen, tuple(g for g, m in zip(guards, of_guard, strict=True) if m == wanted)))
         return parts[0], parts[1]
 
-    def _atom(self, term: Any) -> Rational:
+    def _atom(self, term: Term) -> Rational:
         key = term.get_id()
         if key not in self._numbers:
             self._numbers[key] = len(self.atoms)
@@ -287,12 +287,12 @@ class Normalizer:
 
     # -- quotients to terms ----------------------------------------------------------------------------------
 
-    def term(self, value: Rational, context: Any) -> Any:
+    def term(self, value: Rational, context: Term) -> Term:
         """A normal form as a term, the same for the same."""
         above = self._sum_of(value.above, context)
         return above if value.below == number(1) else above / self._sum_of(value.below, context)
 
-    def identity(self, a: Rational, b: Rational, context: Any) -> Any:
+    def identity(self, a: Rational, b: Rational, context: Term) -> Term:
         """The equation of two quotients that are equal, multiplied out, with a variable for each atom and condition.
 
         Coefficients that are equal but for their last digits are those of the first.
@@ -301,7 +301,7 @@ class Normalizer:
         sides = [self._in_variables(first, first, context), self._in_variables(second, first, context)]
         return sides[0] == sides[1]
 
-    def _in_variables(self, polynomial: Polynomial, rounded: Polynomial, context: Any) -> Any:
+    def _in_variables(self, polynomial: Polynomial, rounded: Polynomial, context: Term) -> Term:
         parts = []
         for (powers, guards), coefficient in sorted(polynomial.items()):
             value = rounded.get((powers, guards), coefficient)
@@ -310,13 +310,13 @@ class Normalizer:
             parts.append(z3.Product(z3.RealVal(str(value), context), *variables))
         return z3.Sum(z3.RealVal(0, context), *parts)
 
-    def _sum_of(self, polynomial: Polynomial, context: Any) -> Any:
+    def _sum_of(self, polynomial: Polynomial, context: Term) -> Term:
         parts = [self._product_of(m, c, context) for m, c in sorted(polynomial.items())]
         if not parts:
             return z3.RealVal(0, context)
         return parts[0] if len(parts) == 1 else z3.Sum(*parts)
 
-    def _product_of(self, monomial: Monomial, coefficient: Fraction, context: Any) -> Any:
+    def _product_of(self, monomial: Monomial, coefficient: Fraction, context: Term) -> Term:
         powers, guards = monomial
         parts = [self.atoms[a] for a, p in powers for _ in range(p)]
         if coefficient != 1 or not parts:
@@ -336,32 +336,32 @@ _ODD = frozenset(("tanh", "erf", "sin"))
 _SYMMETRIC = frozenset(("max", "min"))
 
 
-def opened(function: Any, name: str) -> tuple[Any, Any]:
+def opened(function: Term, name: str) -> tuple[Term, Term]:
     """The variable and the body of a function of z3."""
     bound = z3.Int(name, function.ctx)
     return bound, applied(function, bound)
 
 
-def applied(function: Any, argument: Any) -> Any:
+def applied(function: Term, argument: Term) -> Term:
     """The element of a function of z3; one that is constant is no abstraction any more."""
     if z3.is_quantifier(function):
         return z3.substitute_vars(function.body(), argument)
     return z3.simplify(function[argument])
 
 
-def depth_of(term: Any) -> int:
+def depth_of(term: Term) -> int:
     """The number of sums that stand inside of each other, so that variables of inner and outer ones differ."""
     if z3.is_quantifier(term):
         return 1 + depth_of(term.body())
     return max(map(depth_of, term.children()), default=0)
 
 
-def _mentions(term: Any, variable: Any) -> bool:
+def _mentions(term: Term, variable: Term) -> bool:
     """True if a variable occurs in a term."""
     return any(each.eq(variable) for each in subterms(term))
 
 
-def subterms(term: Any) -> Iterator[Any]:
+def subterms(term: Term) -> Iterator[Term]:
     """A term and all terms inside, each once."""
     seen = set()
     waiting = [term]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import z3
 
-from onnxrewrite.proof.index_terms import Unprovable
+from onnxrewrite.proof.index_terms import Term, Unprovable
 from onnxrewrite.proof.not_a_number import compared
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Parameters = Mapping[str, Any]
 
 
-def function(domain: Reals, op_type: str, parameters: Parameters, terms: Sequence[Any]) -> Any:
+def function(domain: Reals, op_type: str, parameters: Parameters, terms: Sequence[Term]) -> Term:
     """An operator on reals; None where it has no definition here."""
     found = _FUNCTIONS.get(op_type)
     if found is not None:
@@ -38,14 +38,14 @@ def function(domain: Reals, op_type: str, parameters: Parameters, terms: Sequenc
     return None
 
 
-def _is_given(term: Any) -> bool:
+def _is_given(term: Term) -> bool:
     """True if a term is a number, or an element of an input or a constant: nothing rounded on the way."""
     if z3.is_rational_value(term):
         return True
     return bool(z3.is_app(term) and term.decl().name().startswith(("input ", "constant ")))
 
 
-_COMPARISONS: dict[str, Callable[..., Any]] = {
+_COMPARISONS: dict[str, Callable[..., Term]] = {
     "Equal": lambda a, b: a == b,
     "Less": lambda a, b: a < b,
     "LessOrEqual": lambda a, b: a <= b,
@@ -61,34 +61,34 @@ class _Pen:
         self._domain = domain
         self._parameters = parameters
 
-    def number(self, value: Any) -> Any:
+    def number(self, value: Term) -> Term:
         """A number, as the fraction that it is."""
         return self._domain.real(Fraction(value))
 
-    def given(self, name: str, default: float) -> Any:
+    def given(self, name: str, default: float) -> Term:
         """An attribute's number, which is held in float32."""
         from onnxrewrite.proof.domains import float32
 
         return self._domain.real(float32(self._parameters.get(name, default)))
 
-    def option(self, name: str, default: Any) -> Any:
+    def option(self, name: str, default: Term) -> Term:
         """An attribute of another kind."""
         return self._parameters.get(name, default)
 
-    def of(self, name: str, *terms: Any) -> Any:
+    def of(self, name: str, *terms: Term) -> Term:
         """A function of a name."""
         real = z3.RealSort(self._domain.context)
         return z3.Function(name, *[real] * (len(terms) + 1))(*terms)
 
-    def larger(self, a: Any, b: Any) -> Any:
+    def larger(self, a: Term, b: Term) -> Term:
         """The larger of two."""
         return self.of("max", *sorted((a, b), key=lambda t: t.sexpr()))
 
-    def smaller(self, a: Any, b: Any) -> Any:
+    def smaller(self, a: Term, b: Term) -> Term:
         """The smaller of two."""
         return self.of("min", *sorted((a, b), key=lambda t: t.sexpr()))
 
-    def power(self, base: Any, exponent: Any) -> Any:
+    def power(self, base: Term, exponent: Term) -> Term:
         """A power; of a number that is a multiple of ½ by products and roots."""
         if not z3.is_rational_value(exponent):
             return self.of("pow", base, exponent)
@@ -103,15 +103,15 @@ class _Pen:
         return self.number(1) / result if number < 0 else result
 
 
-def _sum(p: _Pen, *terms: Any) -> Any:
+def _sum(p: _Pen, *terms: Term) -> Term:
     result = terms[0]
     for each in terms[1:]:
         result = result + each
     return result
 
 
-def _nested(write: Callable[[_Pen, Any, Any], Any]) -> Callable[..., Any]:
-    def whole(p: _Pen, *terms: Any) -> Any:
+def _nested(write: Callable[[_Pen, Term, Term], Term]) -> Callable[..., Term]:
+    def whole(p: _Pen, *terms: Term) -> Term:
         result = terms[0]
         for each in terms[1:]:
             result = write(p, result, each)
@@ -120,15 +120,15 @@ def _nested(write: Callable[[_Pen, Any, Any], Any]) -> Callable[..., Any]:
     return whole
 
 
-def _sigmoid(p: _Pen, x: Any) -> Any:
+def _sigmoid(p: _Pen, x: Term) -> Term:
     return p.number(1) / (p.number(1) + p.of("exp", -x))
 
 
-def _softplus(p: _Pen, x: Any) -> Any:
+def _softplus(p: _Pen, x: Term) -> Term:
     return p.larger(x, p.number(0)) + p.of("log", p.number(1) + p.of("exp", -p.larger(x, -x)))
 
 
-def _gelu(p: _Pen, x: Any) -> Any:
+def _gelu(p: _Pen, x: Term) -> Term:
     half, one = p.number(0.5), p.number(1)
     if p.option("approximate", "none") == "tanh":
         inner = p.number(math.sqrt(2 / math.pi)) * (x + p.number(0.044715) * x * x * x)
@@ -136,27 +136,27 @@ def _gelu(p: _Pen, x: Any) -> Any:
     return half * x * (one + p.of("erf", x * p.number(math.sqrt(0.5))))
 
 
-def _clamped(p: _Pen, x: Any, low: Any, high: Any) -> Any:
+def _clamped(p: _Pen, x: Term, low: Term, high: Term) -> Term:
     return p.smaller(p.larger(x, low), high)
 
 
-def _bound(bound: Any) -> Any:
+def _bound(bound: Term) -> Term:
     """A bound of Clip, which is a number: one that is NaN is none for the kernel."""
     if not z3.is_rational_value(bound):
         raise Unprovable("a bound of Clip that may be NaN")
     return bound
 
 
-def _leaky(p: _Pen, x: Any) -> Any:
+def _leaky(p: _Pen, x: Term) -> Term:
     return z3.If(x > 0, x, p.given("alpha", 0.01) * x)
 
 
-def _bent(p: _Pen, x: Any, alpha: Any, gamma: Any) -> Any:
+def _bent(p: _Pen, x: Term, alpha: Term, gamma: Term) -> Term:
     """γ·x above zero, γ·α·(exp(x) - 1) below."""
     return gamma * z3.If(x > 0, x, alpha * (p.of("exp", x) - p.number(1)))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Term]] = {
     "Identity": lambda p, x: x,
     "Add": lambda p, a, b: a + b,
     "Sub": lambda p, a, b: a - b,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +19,7 @@ from onnxrewrite import io
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.inputs.sample import Sampler
 from onnxrewrite.ir import schema
+from onnxrewrite.proof.index_terms import Term
 from onnxrewrite.proof.tensors import Tensor
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare
@@ -42,7 +42,7 @@ class Guess:
     """Sizes by name, and elements of inputs by index, at which two graphs may differ."""
 
     sizes: Mapping[str, int | None]
-    elements: Mapping[str, Mapping[tuple[int, ...], Any]]
+    elements: Mapping[str, Mapping[tuple[int, ...], Term]]
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Refutation:
     feeds: Outputs = field(repr=False)
 
 
-def size_in(model: Any, size: Any) -> int | None:
+def size_in(model: Term, size: Term) -> int | None:
     """The number that a name stands for in a model of the solver."""
     found = model.eval(size, model_completion=True)
     return int(found.as_long()) if z3.is_int_value(found) else None
 
 
-def elements_in(model: Any, inputs: Mapping[str, Tensor]) -> dict[str, dict[tuple[int, ...], Any]]:
+def elements_in(model: Term, inputs: Mapping[str, Tensor]) -> dict[str, dict[tuple[int, ...], Term]]:
     """The elements that a model of the solver gives to inputs whose elements are numbers, bits or truth values."""
-    found: dict[str, dict[tuple[int, ...], Any]] = {}
+    found: dict[str, dict[tuple[int, ...], Term]] = {}
     for declared in model.decls():
         name = declared.name()
         if name.startswith("input ") and name[6:] in inputs:
@@ -84,7 +84,7 @@ def elements_in(model: Any, inputs: Mapping[str, Tensor]) -> dict[str, dict[tupl
     return found
 
 
-def _value(term: Any) -> Any:
+def _value(term: Term) -> Term:
     if z3.is_true(term) or z3.is_false(term):
         return z3.is_true(term)
     if z3.is_bv_value(term):
@@ -166,7 +166,7 @@ def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterab
             return
 
 
-def _patched(array: Array, elements: Mapping[tuple[int, ...], Any]) -> Held:
+def _patched(array: Array, elements: Mapping[tuple[int, ...], Term]) -> Held:
     """An array with the elements that a model of the solver gives it."""
     made = np.array(array)
     with np.errstate(all="ignore"):
@@ -180,7 +180,7 @@ def _patched(array: Array, elements: Mapping[tuple[int, ...], Any]) -> Held:
     return made
 
 
-def _fitted(value: Any, dtype: Any) -> Any:
+def _fitted(value: Term, dtype: Term) -> Term:
     if np.dtype(dtype).kind in "iu":
         return np.array(int(value)).astype(dtype)
     return np.array(value).astype(dtype)

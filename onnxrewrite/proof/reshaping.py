@@ -8,13 +8,14 @@ product or quotient of names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import z3
 
 from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
+    Term,
     Unprovable,
     all_numbers,
     conjunction,
@@ -160,7 +161,7 @@ def _noted(
     return high, low
 
 
-def _key(place: Any) -> object:
+def _key(place: Term) -> object:
     return place if isinstance(place, int) else ("z", place.get_id())
 
 

@@ -2,7 +2,7 @@
 
 A term that is computed in n roundings, one after the other, of a polynomial whose addends have the magnitudes |m|, has
 an error of at most γₙ·Σ|m| with γₙ = n·u/(1 - n·u), whatever the order (Higham, *Accuracy and Stability of Numerical
-Algorithms*, 2nd ed., §3.1 and eq. 3.7).  So the replacement's bound is at most k times the original's, or ``floor``
+Algorithms*, 2nd ed., Any3.1 and eq. 3.7).  So the replacement's bound is at most k times the original's, or ``floor``
 units of roundoff, as ``reference.tolerance`` allows, if
 
     n'·|m'|  ≤  max(k·n, floor)·|m|        for each addend m.
@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import z3
 
+from onnxrewrite.proof.index_terms import Term
 from onnxrewrite.proof.polynomials import ONE, Normalizer, Polynomial, Rational, opened, subterms
 from onnxrewrite.reference.tolerance import Tolerance
 
@@ -34,12 +35,12 @@ FEW_DIGITS = "digits"
 """The count of roundings in a dtype of fewer digits than the result has, of which no bound is known."""
 
 
-def roundings(term: Any) -> Counts:
+def roundings(term: Term) -> Counts:
     """The largest number of roundings, one after the other, between the elements of inputs and a term."""
     known: dict[tuple[int, bool], Counts] = {}
     held = []
 
-    def of(each: Any, is_wide: bool) -> Counts:
+    def of(each: Term, is_wide: bool) -> Counts:
         key = each.get_id(), is_wide
         if key not in known:
             held.append(each)
@@ -55,7 +56,7 @@ _FREE = (z3.Z3_OP_UMINUS, z3.Z3_OP_ITE, z3.Z3_OP_TO_REAL)
 _EXACT = ("max", "min", "input ", "constant ")
 
 
-def _roundings(term: Any, of: Callable[[Any, bool], Counts], *, is_wide: bool) -> Counts:
+def _roundings(term: Term, of: Callable[[Term, bool], Counts], *, is_wide: bool) -> Counts:
     """``is_wide``: in a dtype of more digits than the result, in which roundings do not count."""
     if not z3.is_app(term) or not z3.is_real(term) or not term.num_args():
         return {}
@@ -94,7 +95,7 @@ class _Magnitudes(Normalizer):
         self.atoms, self.conditions, self.same = forms.atoms, forms.conditions, forms.same
         self._numbers, self._guards = forms._numbers, forms._guards
 
-    def _of(self, term: Any) -> Rational:
+    def _of(self, term: Term) -> Rational:
         if z3.is_rational_value(term):
             return Rational({ONE: abs(Fraction(term.numerator_as_long(), term.denominator_as_long()))})
         if z3.is_mul(term):
@@ -103,7 +104,7 @@ class _Magnitudes(Normalizer):
                 self.products.add(frozenset(sums))
         return super()._of(term)
 
-    def _function(self, term: Any) -> Rational:
+    def _function(self, term: Term) -> Rational:
         if term.decl().name() in ("sum over", "rounded", "widened"):
             return super()._function(term)
         found = self._forms.of(term)
@@ -112,7 +113,7 @@ class _Magnitudes(Normalizer):
                 self._note((term.decl().name(), place, *_frozen(self._forms.of(each))), each)
         return Rational({m: abs(c) for m, c in found.above.items()}, found.below)
 
-    def _note(self, key: tuple[object, ...], argument: Any) -> None:
+    def _note(self, key: tuple[object, ...], argument: Term) -> None:
         """Keep the magnitudes of the argument of a function in which something cancels."""
         exact, sizes = self._forms.of(argument), self.of(argument)
         if _frozen(sizes) != _frozen(_without_signs(exact)):
@@ -143,7 +144,7 @@ def _added(a: Polynomial, b: Polynomial) -> Polynomial:
     return {m: a.get(m, Fraction(0)) + b.get(m, Fraction(0)) for m in {*a, *b}}
 
 
-def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
+def excess(forms: Normalizer, before: Term, after: Term, row: Tolerance) -> str:
     """The reason why the bound of ``after`` is not within what is allowed beside that of ``before``; empty if it is."""
     if _narrowed(forms, before) != _narrowed(forms, after):
         return "a cast to fewer digits of another number"
@@ -163,7 +164,7 @@ def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
     return next(filter(None, (_grown(forms, old, x, y, allowed) for x, y in pairs)), "")
 
 
-def _factors(term: Any) -> list[Any]:
+def _factors(term: Term) -> list[Term]:
     return [f for c in term.children() for f in _factors(c)] if z3.is_mul(term) else [term]
 
 
@@ -172,7 +173,7 @@ def _monic(value: Rational) -> object:
     return _frozen(Rational({m: c / first for m, c in value.above.items()}, value.below))
 
 
-def _frozen(value: Rational) -> tuple[frozenset[Any], frozenset[Any]]:
+def _frozen(value: Rational) -> tuple[frozenset[Term], frozenset[Term]]:
     return frozenset(value.above.items()), frozenset(value.below.items())
 
 
@@ -194,7 +195,7 @@ def _grown(forms: Normalizer, sizes: _Magnitudes, a: Rational, b: Rational, allo
     return ""
 
 
-def _narrowed(forms: Normalizer, term: Any) -> set[str]:
+def _narrowed(forms: Normalizer, term: Term) -> set[str]:
     """The numbers that are cast to fewer digits: what was summed up before costs a rounding of the sum, and what is
     summed up after that one of each addend, however much these cancel."""
     found = set()
@@ -206,7 +207,7 @@ def _narrowed(forms: Normalizer, term: Any) -> set[str]:
     return found
 
 
-def same_atoms(before: Any, after: Any) -> bool:
+def same_atoms(before: Term, after: Term) -> bool:
     """True if two terms are made of the same atoms, those that are multiplied by zero among them."""
     forms = Normalizer()
     sizes = _Magnitudes(forms)
@@ -222,7 +223,7 @@ def _is_zero(value: Rational) -> bool:
     return not any(value.above.values()) and set(value.above) <= {ONE}
 
 
-def _is_constant(term: Any) -> bool:
+def _is_constant(term: Term) -> bool:
     """True if an atom is an element of a constant, which is finite."""
     return bool(z3.is_app(term) and term.decl().name().startswith("constant "))
 

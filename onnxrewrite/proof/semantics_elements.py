@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.proof.index_terms import Index, Integer, Unprovable, plain
+from onnxrewrite.proof.index_terms import Index, Integer, Term, Unprovable, plain
 from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, means
 
 D = ir.DataType
@@ -18,9 +17,7 @@ D = ir.DataType
 _TRUTH = frozenset((*operators(marks="comparison"), "IsNaN", "IsInf"))
 """Operators whose results are truth values, whatever the operands are."""
 
-_ELEMENTWISE = [
-    n for n in operators("pointwise broadcast") if n not in ("Where", "Cast", "CastLike", "Clip", "Identity")
-]
+_ELEMENTWISE = operators("pointwise broadcast", but="Where Cast CastLike Clip Identity")
 
 
 @means(*_ELEMENTWISE)
@@ -36,7 +33,7 @@ def _elementwise(e: Encoding, call: Call) -> Outputs:
     return pointwise(e, call.op_type, parameters(call), tensors, dtype)
 
 
-def parameters(call: Call) -> dict[str, Any]:
+def parameters(call: Call) -> dict[str, Term]:
     """All attributes that the schema knows, with their defaults, so that it is the same to say one or not."""
     found = schema.schema(call.domain, call.op_type, call.version)
     names = found.attributes if found is not None else call.attributes
@@ -47,12 +44,12 @@ def parameters(call: Call) -> dict[str, Any]:
 
 
 def pointwise(
-    e: Encoding, op_type: str, given: dict[str, Any], tensors: Sequence[Tensor], dtype: ir.DataType
+    e: Encoding, op_type: str, given: dict[str, Term], tensors: Sequence[Tensor], dtype: ir.DataType
 ) -> Tensor:
     """An operator on the elements of tensors that are broadcast."""
     dims = e.broadcast([t.dims for t in tensors])
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         args = [(t.at(e.narrowed(index, t.dims, dims)), t.dtype) for t in tensors]
         return e.domain.pointwise(op_type, given, args, dtype)
 
@@ -98,7 +95,7 @@ def _clipped(e: Encoding, x: Tensor, low: Tensor | None, high: Tensor | None) ->
         if bound is not None and bound.rank and any(not isinstance(d, int) or d != 1 for d in bound.dims):
             raise Unprovable("a bound of Clip that is no number")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         found = x.at(index)
         for op_type, bound in (("ClipLow", low), ("ClipHigh", high)):
             if bound is not None:
@@ -125,7 +122,7 @@ def _quantize(e: Encoding, call: Call) -> Outputs:
     if scale.rank == 1 and not _is_one(scale):
         e.require(plain(scale.dims[0] == x.dims[axis]), "a scale for each piece")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         args = [(x.at(index), x.dtype)]
         for each in (scale, zero):
             if each is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +10,7 @@ import onnx_ir as ir
 from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
+    Term,
     Unprovable,
     chosen,
     conjunction,
@@ -34,7 +34,7 @@ def _gather(e: Encoding, call: Call) -> Outputs:
     x, indices = call.tensor(0), call.tensor(1)
     axis = call.axis(x.rank)
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         place = e.domain.as_index(indices.at(index[axis : axis + indices.rank]), indices.dtype)
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + indices.rank :]))
 
@@ -57,7 +57,7 @@ def _gather_elements(e: Encoding, call: Call) -> Outputs:
         if k != axis:
             e.require(plain(indices.dims[k] <= x.dims[k]), "the shape of the indices")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         place = e.domain.as_index(indices.at(index), indices.dtype)
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + 1 :]))
 
@@ -74,7 +74,7 @@ def _gather_nd(e: Encoding, call: Call) -> Outputs:
         raise Unprovable("GatherND with batches, or of places of unknown length")
     outer = indices.rank - 1
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         places = [e.domain.as_index(indices.at((*index[:outer], k)), indices.dtype) for k in range(width)]
         looked = [_looked_at(e, p, d) for p, d in zip(places, x.dims, strict=False)]
         return x.at((*looked, *index[outer:]))
@@ -106,20 +106,20 @@ def _pad(e: Encoding, call: Call) -> Outputs:
     return _mirrored(e, x, begin, finish, dims, mode)
 
 
-def _given(value: Tensor) -> Any:
+def _given(value: Tensor) -> Term:
     return value.at((0,) * value.rank)
 
 
-def _filling(e: Encoding, number: float, dtype: ir.DataType) -> Any:
+def _filling(e: Encoding, number: float, dtype: ir.DataType) -> Term:
     if dtype == D.BOOL:
         return bool(number)
     return int(number) if dtype.is_integer() else e.domain.number(np.asarray(number).astype(dtype.numpy()), dtype)
 
 
-def padded(e: Encoding, x: Tensor, begin: Sequence[Integer], dims: Sequence[Integer], fill: Any) -> Tensor:
+def padded(e: Encoding, x: Tensor, begin: Sequence[Integer], dims: Sequence[Integer], fill: Term) -> Tensor:
     """A tensor with others around it; what is negative is cut off."""
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         own = tuple(plain(i - b) for i, b in zip(index, begin, strict=True))
         needed = [
             conjunction([True if _is_zero(b) else plain(o >= 0), plain(o < d)])
@@ -155,7 +155,7 @@ def _mirrored(
         back = plain(chosen(plain(own < 0), -own, own))
         return plain(chosen(plain(back < d), back, 2 * (d - 1) - back))
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         cut = zip(index, begin, finish, x.dims, strict=True)
         return x.at(tuple(i if _is_zero(b) and _is_zero(f) else place(i, b, d) for i, b, f, d in cut))
 
@@ -196,7 +196,7 @@ def _trilu(e: Encoding, call: Call) -> Outputs:
         raise Unprovable("the diagonal of Trilu")
     upper = bool(call.attribute("upper", 1))
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         distance = plain(index[-1] - index[-2])
         kept = plain(distance >= k) if upper else plain(distance <= k)
         return e.choose(kept, lambda: x.at(index), lambda: _filling(e, 0, x.dtype), x.dtype)

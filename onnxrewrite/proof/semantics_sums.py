@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from onnxrewrite.proof.exact_integers import wrapped
 from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
+    Term,
     Unprovable,
     conjunction,
     disjunction,
@@ -40,14 +40,14 @@ def _reals(e: Encoding, call: Call) -> Reals:
     return e.domain
 
 
-def _number(e: Encoding, value: float) -> Any:
+def _number(e: Encoding, value: float) -> Term:
     """An attribute's number, which a model holds in float32."""
     domain = e.domain
     assert isinstance(domain, Reals)
     return domain.real(Fraction(float(np.float32(value))))
 
 
-def _of(e: Encoding, name: str, *terms: Any) -> Any:
+def _of(e: Encoding, name: str, *terms: Term) -> Term:
     real = z3.RealSort(e.domain.context)
     return z3.Function(name, *[real] * (len(terms) + 1))(*terms)
 
@@ -60,10 +60,10 @@ def reduced(
     kept = [k for k in range(x.rank) if k not in along]
     lengths = [x.dims[k] for k in along]
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         outer = [index[k] for k in kept] if keepdims else list(index)
 
-        def body(bound: Index) -> Any:
+        def body(bound: Index) -> Term:
             places: list[Integer] = [0] * x.rank
             for k, i in (*zip(kept, outer, strict=True), *zip(along, bound, strict=True)):
                 places[k] = i
@@ -75,7 +75,7 @@ def reduced(
     return e.tensor(x.dtype, dims, at)
 
 
-def _changed(e: Encoding, element: Any, dtype: ir.DataType, how: str) -> Any:
+def _changed(e: Encoding, element: Term, dtype: ir.DataType, how: str) -> Term:
     given = [(element, dtype)]
     if how == "square":
         return e.domain.pointwise("Mul", {}, given * 2, dtype)
@@ -177,11 +177,11 @@ def matrix_product(e: Encoding, a: Tensor, b: Tensor) -> Tensor:
     e.require(plain(inner == right.dims[-2]), "the inner size of a product")
     batch = e.broadcast([left.dims[:-2], right.dims[:-2]])
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         *outer, row, column = _full(index, a, b)
         places = tuple(outer)
 
-        def body(bound: Index) -> Any:
+        def body(bound: Index) -> Term:
             first = left.at((*e.narrowed(places, left.dims[:-2], batch), row, bound[0]))
             second = right.at((*e.narrowed(places, right.dims[:-2], batch), bound[0], column))
             return e.domain.pointwise("Mul", {}, [(first, a.dtype), (second, b.dtype)], a.dtype)
@@ -224,7 +224,7 @@ def _gemm(e: Encoding, call: Call) -> Outputs:
             size, own = found.dims[-axis], c.dims[-axis]
             e.require(z3.Or(plain(size == own), plain(own == 1)) if _open(size, own) else own in (size, 1), "the bias")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         result = found.at(index) if alpha == 1 else _number(e, alpha) * found.at(index)
         if c is None or not beta:
             return result
@@ -272,8 +272,8 @@ def _einsum(e: Encoding, call: Call) -> Outputs:
             sizes.setdefault(letter, size)
     summed = [letter for letter in sizes if letter not in result]
 
-    def at(index: Index) -> Any:
-        def body(bound: Index) -> Any:
+    def at(index: Index) -> Term:
+        def body(bound: Index) -> Term:
             place = dict(zip((*result, *summed), (*index, *bound), strict=True))
             args = [t.at(tuple(place[c] for c in n)) for n, t in zip(names, tensors, strict=True)]
             found = args[0]
@@ -286,7 +286,7 @@ def _einsum(e: Encoding, call: Call) -> Outputs:
     return e.tensor(tensors[0].dtype, [sizes[c] for c in result], at)
 
 
-def _same_size(e: Encoding, condition: Any) -> None:
+def _same_size(e: Encoding, condition: Term) -> None:
     """Kernels broadcast an axis of size 1, so that an Einsum that runs does not say that sizes are equal."""
     if not e.is_replacement and not e.holds(condition):
         raise Unprovable("sizes of an Einsum that may be broadcast")
@@ -315,11 +315,11 @@ def _conv(e: Encoding, call: Call) -> Outputs:
         for n, b, f, d, k, s in zip(x.dims[2:], pads[:spatial], pads[spatial:], dilations, kernel, strides, strict=True)
     ]
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         batch, out, *places = index
         first = 0 if group == 1 else product([floor_divided(out, each), w.dims[1]])
 
-        def body(bound: Index) -> Any:
+        def body(bound: Index) -> Term:
             channel, *offsets = bound
             own = [
                 plain(i * s + k * d - b)
@@ -373,7 +373,7 @@ def _softmax(e: Encoding, call: Call) -> Outputs:
     axes = [axis] if call.version >= 13 else list(range(axis, x.rank))
     total = reduced(e, x, axes, "sum", square="Exp")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         row = total.at(e.narrowed(index, total.dims, x.dims))
         if call.op_type == "Softmax":
             return _of(e, "exp", x.at(index)) / row
@@ -400,7 +400,7 @@ def _normalized(e: Encoding, x: Tensor, axes: Sequence[int], epsilon: float, *, 
         x = _difference(e, x, mean)
     power = _mean(e, x, axes, "square")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         spread = power.at(e.narrowed(index, power.dims, x.dims)) + _number(e, epsilon)
         return x.at(index) / _of(e, "sqrt", spread)
 
@@ -431,7 +431,7 @@ def _scaled(e: Encoding, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tenso
         for own, size in zip(reversed(given.dims), reversed(x.dims), strict=False):
             e.require(disjunction([equal(own, size), equal(own, 1)]), "the size of a scale")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         result = x.at(index) * scale.at(e.narrowed(index, scale.dims, x.dims))
         return result if bias is None else result + bias.at(e.narrowed(index, bias.dims, x.dims))
 
@@ -462,7 +462,7 @@ def _batch_norm(e: Encoding, call: Call) -> Outputs:
         _fits(e, each, x.dims[1], "a scale for each channel")
     epsilon = _number(e, call.attribute("epsilon", 1e-5))
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         channel = (index[1],)
         spread = _of(e, "sqrt", variance.at(channel) + epsilon)
         return (x.at(index) - mean.at(channel)) / spread * scale.at(channel) + bias.at(channel)

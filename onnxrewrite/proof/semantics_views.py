@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +12,7 @@ import z3
 from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
+    Term,
     Unprovable,
     all_numbers,
     chosen,
@@ -171,7 +171,7 @@ def _squeeze(e: Encoding, call: Call) -> Outputs:
         e.require(equal(x.dims[axis], 1), "the size of a squeezed axis")
     kept = [k for k in range(x.rank) if k not in gone]
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         places: list[Integer] = [0] * x.rank
         for k, i in zip(kept, index, strict=True):
             places[k] = i
@@ -213,7 +213,7 @@ def _tile(e: Encoding, call: Call) -> Outputs:
     for count in repeats:
         e.require(plain(count >= 0) if not isinstance(count, int) else count >= 0, "the repeats of Tile")
 
-    def at(index: Index) -> Any:
+    def at(index: Index) -> Term:
         places = []
         for i, d, r in zip(index, x.dims, repeats, strict=True):
             once = isinstance(r, int) and r == 1
@@ -241,7 +241,7 @@ def joined(e: Encoding, parts: Sequence[Tensor], axis: int) -> Tensor:
                 e.require(equal(first.dims[k], part.dims[k]), "the sizes of what Concat joins")
     ends = list(itertools.accumulate((p.dims[axis] for p in parts), lambda a, b: plain(a + b)))
 
-    def at(index: Index, number: int = 0) -> Any:
+    def at(index: Index, number: int = 0) -> Term:
         start = 0 if number == 0 else ends[number - 1]
         own = (*index[:axis], plain(index[axis] - start), *index[axis + 1 :])
         if number == len(parts) - 1:
@@ -324,10 +324,10 @@ def _shape(e: Encoding, call: Call) -> Outputs:
     return of_list(e, found)
 
 
-def of_list(e: Encoding, elements: Sequence[Any], dtype: ir.DataType = D.INT64) -> Tensor:
+def of_list(e: Encoding, elements: Sequence[Term], dtype: ir.DataType = D.INT64) -> Tensor:
     """A tensor of rank 1 of given elements."""
 
-    def at(index: Index, number: int = 0) -> Any:
+    def at(index: Index, number: int = 0) -> Term:
         (place,) = index
         if isinstance(place, int):
             return elements[place]
@@ -375,8 +375,8 @@ def _where(e: Encoding, call: Call) -> Outputs:
     condition, yes, no = (call.tensor(k) for k in range(3))
     dims = e.broadcast([condition.dims, yes.dims, no.dims])
 
-    def at(index: Index) -> Any:
-        def of(tensor: Tensor) -> Any:
+    def at(index: Index) -> Term:
+        def of(tensor: Tensor) -> Term:
             return tensor.at(e.narrowed(index, tensor.dims, dims))
 
         return e.choose(of(condition), lambda: of(yes), lambda: of(no), yes.dtype)

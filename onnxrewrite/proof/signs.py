@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import z3
 
+from onnxrewrite.proof.index_terms import Term
 from onnxrewrite.proof.polynomials import applied
 
 
-def sign_of(term: Any, is_positive: Callable[[Any], bool] = lambda length: False) -> int:
+def sign_of(term: Term, is_positive: Callable[[Term], bool] = lambda length: False) -> int:
     """2: positive, 1: not negative, 0: unknown.  ``is_positive`` says so of the length of a sum."""
     if z3.is_rational_value(term):
         value = Fraction(term.numerator_as_long(), term.denominator_as_long())
@@ -41,16 +41,16 @@ def sign_of(term: Any, is_positive: Callable[[Any], bool] = lambda length: False
     return 0
 
 
-def _is_count(term: Any) -> bool:
+def _is_count(term: Term) -> bool:
     """True if a term is a size, which is positive where it divides at all."""
     return bool(term.decl().kind() == z3.Z3_OP_TO_REAL)
 
 
-def _factors(term: Any) -> list[Any]:
+def _factors(term: Term) -> list[Term]:
     return [f for c in term.children() for f in _factors(c)] if z3.is_mul(term) else [term]
 
 
-def _is_square(parts: list[Any]) -> bool:
+def _is_square(parts: list[Term]) -> bool:
     left = [f for p in parts for f in _factors(p)]
     while left:
         first = left.pop()

@@ -27,6 +27,7 @@ from onnxrewrite.proof.index_terms import (
     Condition,
     Index,
     Integer,
+    Term,
     Unprovable,
     all_numbers,
     chosen,
@@ -96,7 +97,7 @@ class Call:
         """An input, None where it is absent."""
         return self.inputs[place] if place < len(self.inputs) else None
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: Term = None) -> Term:
         """An attribute, else the schema's default, else ``default``."""
         if name in self.attributes:
             return self.attributes[name]
@@ -119,7 +120,7 @@ class Call:
         return from_front(self.attribute(name, default), rank)
 
 
-def from_front(axis: Any, rank: int) -> int:
+def from_front(axis: Term, rank: int) -> int:
     """An axis that may be counted from the back."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise Unprovable(f"the axis {axis} of {rank}")
@@ -177,16 +178,16 @@ class Encoding:
     def __init__(self, domain: Domain, *, unrolled: bool = False):
         self.domain = domain
         self.unrolled = unrolled
-        self.premises: list[Any] = []
-        self.obligations: list[tuple[Any, str]] = []
+        self.premises: list[Term] = []
+        self.obligations: list[tuple[Term, str]] = []
         self.is_replacement = False
         self.agree: Callable[[Tensor, Tensor], bool] = lambda a, b: a is b
         self.holds: Callable[[Condition], bool] = lambda condition: condition is True
-        self.digits: dict[int, tuple[Any, tuple[tuple[Integer, Integer], ...]]] = {}
-        self.parts: dict[Any, tuple[Integer, Integer, Integer, Integer, Integer]] = {}
-        self.unravelled: dict[Any, tuple[Integer, Index, tuple[Integer, ...]]] = {}
-        self._path: list[Any] = []
-        self._every: tuple[Any, ...] = ()
+        self.digits: dict[int, tuple[Term, tuple[tuple[Integer, Integer], ...]]] = {}
+        self.parts: dict[Term, tuple[Integer, Integer, Integer, Integer, Integer]] = {}
+        self.unravelled: dict[Term, tuple[Integer, Index, tuple[Integer, ...]]] = {}
+        self._path: list[Term] = []
+        self._every: tuple[Term, ...] = ()
         self._opaque: list[_Opaque] = []
         self._divisors: list[Tensor] = []
         self._count = 0
@@ -213,7 +214,7 @@ class Encoding:
         if condition is not True:
             self.premises.append(self.term(condition))
 
-    def term(self, condition: Condition) -> Any:
+    def term(self, condition: Condition) -> Term:
         """A condition as a term of z3."""
         return z3.BoolVal(condition, self.domain.context) if isinstance(condition, bool) else condition
 
@@ -253,7 +254,7 @@ class Encoding:
             return chosen(condition, yes, no)
         return chosen(condition, self.domain.lifted(yes, dtype), self.domain.lifted(no, dtype))
 
-    def symbol(self, name: str) -> Any:
+    def symbol(self, name: str) -> Term:
         """A new integer, of which nothing is known."""
         self._count += 1
         return z3.Int(f"{name}!{self._count}", self.domain.context)
@@ -262,7 +263,7 @@ class Encoding:
 
     def tensor(self, dtype: ir.DataType, dims: Sequence[Integer], at: Callable[[Index], Element]) -> Tensor:
         """A tensor that computes each element once."""
-        known: dict[Any, tuple[Element, Any]] = {}
+        known: dict[Term, tuple[Element, Term]] = {}
 
         def once(index: Index) -> Element:
             places = tuple(i if isinstance(i, int) else ("z", i.get_id()) for i in index)
@@ -369,12 +370,14 @@ class Encoding:
 
     # -- sums and other folds --------------------------------------------------------------------------------
 
-    def total(self, lengths: Sequence[Integer], body: Callable[[Index], Element], fold: str, dtype: ir.DataType) -> Any:
+    def total(
+        self, lengths: Sequence[Integer], body: Callable[[Index], Element], fold: str, dtype: ir.DataType
+    ) -> Term:
         """Σ over all indices below ``lengths``, or another fold: ``max``, ``min``, ``product``."""
         known = {k: n for k, n in enumerate(lengths) if self.unrolled and isinstance(n, int)}
         if math.prod(known.values()) > MAX_UNROLLED:
             known = {}
-        bound: dict[int, Any] = {k: self.symbol("k") for k in range(len(lengths)) if k not in known}
+        bound: dict[int, Term] = {k: self.symbol("k") for k in range(len(lengths)) if k not in known}
         parts = []
         for place in np.ndindex(*known.values()):
             at = {**bound, **dict(zip(known, map(int, place), strict=True))}
@@ -389,7 +392,7 @@ class Encoding:
 _WHOLE = frozenset(d for d in ir.DataType if d.is_integer() or d == ir.DataType.BOOL)
 
 
-def _told(value: Any) -> str:
+def _told(value: Term) -> str:
     """An attribute as text; a tensor by its contents, anything else that is no plain value is refused."""
     if isinstance(value, int | float | str | tuple):
         return repr(value)
@@ -418,7 +421,7 @@ class _Constant:
             return self._encoding.domain.application(f"constant {digest}", self._dtype, index)
         return self._looked_up(index)
 
-    def _element(self, value: Any) -> Element:
+    def _element(self, value: Term) -> Element:
         if self._dtype == ir.DataType.BOOL:
             return bool(value)
         return int(value) if self._dtype.is_integer() else self._encoding.domain.number(value, self._dtype)
@@ -432,7 +435,7 @@ class _Constant:
         return found
 
 
-def _bits(array: npt.NDArray[Any]) -> Any:
+def _bits(array: npt.NDArray[Any]) -> Term:
     array = np.atleast_1d(np.asarray(array))
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind not in "biu" else array
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes  # noqa: F401  (dtypes of numpy)
 import numpy as np
@@ -24,7 +24,7 @@ from onnxrewrite.proof.definedness import undefined
 from onnxrewrite.proof.domains import Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.ieee_numbers import Bitwise
-from onnxrewrite.proof.index_terms import Integer, Unprovable, equal, negated, plain, within
+from onnxrewrite.proof.index_terms import Integer, Term, Unprovable, equal, negated, plain, within
 from onnxrewrite.proof.not_a_number import chooses, elements, is_nan, reads_alike
 from onnxrewrite.proof.refutation import Refutation
 from onnxrewrite.proof.tensors import Encoding, Tensor
@@ -190,7 +190,7 @@ class _Attempt:
         return next(filter(None, (self._differs_at(old, new, p) for p in places)), "")
 
     def _places(self, tensor: Tensor) -> Sequence[tuple[Integer, ...]]:
-        """Any index; along axes whose sizes are numbers, each of them one by one if sums are written out."""
+        """Term index; along axes whose sizes are numbers, each of them one by one if sums are written out."""
         numbers = [d for d in tensor.dims if isinstance(d, int)]
         one_by_one = self.encoding.unrolled and math.prod(numbers) <= MAX_ENUMERATED
         symbols = [self.encoding.symbol("i") for _ in tensor.dims]
@@ -215,7 +215,7 @@ class _Attempt:
             return self._differs_in_reals(first, second, premises)
         return "" if self.decider.equal(a, b, old.dtype, premises) else "an element is not shown to be equal"
 
-    def _differs_in_reals(self, a: Any, b: Any, premises: Sequence[Any]) -> str:
+    def _differs_in_reals(self, a: Term, b: Term, premises: Sequence[Term]) -> str:
         """The same of real terms: they must be equal, defined alike, and NaN alike where that is told apart."""
         domain = self.encoding.domain
         assert isinstance(domain, Reals)

@@ -57,11 +57,13 @@ class Review:
         check: Whether it is right.
         cost: Of one that is right, whether it pays.
         record: Of one that passed, what is to be kept of it: ``Applied.record``.
+        conflicts: True to find out, at some cost, which rules it was chosen over.
     """
 
     check: SiteCheck | None = None
     cost: SiteCheck | None = None
     record: Callable[[Site], Any] | None = None
+    conflicts: bool = False
 
 
 class Driver:
@@ -74,7 +76,6 @@ class Driver:
         review: Asked about every rewrite before it is applied.
         quarantine: Sites, (rule, value name), that are not to be rewritten.
         progress: Told of progress.
-        conflicts: True to find out, at some cost, which rules every applied one was chosen over.
         withheld: The assumptions that no rule may make.
 
     Attributes:
@@ -90,7 +91,6 @@ class Driver:
         review: Review = Review(),
         quarantine: Container[Key] = (),
         progress: Progress | None = None,
-        conflicts: bool = False,
         withheld: Collection[Assumption] = ON_REQUEST,
     ):
         self.model = model
@@ -102,7 +102,6 @@ class Driver:
         self._review = review
         self._quarantine = quarantine
         self._progress = progress
-        self._conflicts = conflicts
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
@@ -189,7 +188,7 @@ class Driver:
     def _layers(self, waiting: Mapping[ir.Node, Container[Rule]], direction: int) -> Repetition:
         """The layers that are alike, where many nodes wait."""
         seen = Repetition(direction)
-        for scope in self._work.scopes() if len(waiting) >= _MANY and not self._conflicts else ():
+        for scope in self._work.scopes() if len(waiting) >= _MANY and not self._review.conflicts else ():
             marks = self._marks.setdefault(scope, Marks(self.facts(scope)))
             seen.find(list(scope), marks)
         return seen
@@ -221,7 +220,7 @@ class Driver:
                     outcome = self._attempt(other, around, scope)
                     if isinstance(outcome, Change):
                         return Visit(other, place, number, tuple(refused), is_told=False), outcome
-                beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
+                beaten = self._beaten(rule, match, node, scope, active) if self._review.conflicts else ()
                 outcome = self._attempt(rule, match, scope)
                 if isinstance(outcome, Change):
                     self.trace.conflicts.update((rule.name, other.name) for other in beaten)

@@ -99,7 +99,8 @@ split = AnyNode(op_types=("Split",))
 def split_into_one(m: Match, build: Builder) -> Value:
     """Split(x) into one ⟶ x."""
     node = m.node(split)
-    m.require(len(node.outputs) == 1, f"Split has {len(node.outputs)} outputs")
+    pieces = len(node.outputs)
+    m.require(pieces == 1, f"Split has {pieces} outputs")
     return m.operand(node)
 
 

@@ -49,7 +49,7 @@ def mean_from_sum(m: Match, build: Builder) -> Value:
         m.refuse(found)
     dtype = m.dtype(found.source)
     m.require(dtype in FLOATS, "what is added up is no float", at=found.source)
-    m.require(m.rank(m.anchor) == m.rank(m.node(total).outputs[0]), "the divisor has more dimensions than the sum")
+    m.require(m.rank(m.anchor) == m.rank(total), "the divisor has more dimensions than the sum")
     require_part(m, found.source, found.axes, m[part])
     return mean(m, build, found.source, found.axes, found.keepdims)
 

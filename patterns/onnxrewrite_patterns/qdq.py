@@ -121,7 +121,7 @@ def result(m: Match, build: Builder, quantized: Call) -> list[Value]:
     """Scale and zero of what is quantized, one number each; of fewer bits, it would be rounded before.  Refuses what is
     int8 and dequantized again."""
     m.require(m.dtype(quantized) in EIGHT_BITS, "the result is not of 8 bits", at=quantized)
-    is_dequantized = any(node.op_type == "DequantizeLinear" for node, _ in m[quantized].uses())
+    is_dequantized = any(node.op_type == "DequantizeLinear" for node in readers(m[quantized], within=1))
     m.require(not is_dequantized or m.dtype(quantized) != ir.DataType.INT8, _SWITCHED, at=quantized)
     dtype = m.dtype(own_scale)
     m.require(dtype == ir.DataType.FLOAT, f"the dtype of its scale is {dtype}, not FLOAT", at=own_scale)

@@ -111,7 +111,7 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
     return m[q]
 
 
-MOVES = (*operators("view permute repeat"), "Slice", "Gather", "GatherElements")
+MOVES = (*operators("view permute repeat"), *operators("gather", but="GatherND"), "Slice")
 moving = op[(*MOVES, "MaxPool", "Resize")](dequantized, Each("others", at_least=0))
 moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (op, microsoft)))
 

@@ -71,7 +71,7 @@ def test_a_model_is_compared_on_a_device_too(model: Any, monkeypatch: pytest.Mon
         return "no kernel of Tanh" if is_refused else open_session(given, **settings)
 
     monkeypatch.setattr("onnxrewrite.checks.model.open_session", opened)
-    baseline = Baseline(a, device="DeviceExecutionProvider")
+    baseline = Baseline(a).too_on("DeviceExecutionProvider")
     assert baseline.check(a).ok
     assert Baseline(a).check(folded).ok
     assert baseline.check(folded).failures == [
@@ -81,7 +81,7 @@ def test_a_model_is_compared_on_a_device_too(model: Any, monkeypatch: pytest.Mon
 
 def test_what_the_original_does_not_run_on_is_told(model: Any) -> None:
     a = model(BASE % (WEIGHT, "0.5"))
-    found = Baseline(a, device="DeviceExecutionProvider").check(a)
+    found = Baseline(a).too_on("DeviceExecutionProvider").check(a)
     assert found.ok
     assert any(note.startswith("not compared on DeviceExecutionProvider: ") for note in found.notes)
 

@@ -47,7 +47,7 @@ def drive(
     """Apply ``rules``; the driver holds the model and what happened."""
     model = text.parse(source, opset=opset) if isinstance(source, str) else source
     driver = Driver(
-        io.load(model), rules, target(runs_on), review=Review(check), quarantine=quarantine, conflicts=conflicts
+        io.load(model), rules, target(runs_on), review=Review(check, conflicts=conflicts), quarantine=quarantine
     )
     driver.run()
     return driver

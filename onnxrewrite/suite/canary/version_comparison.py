@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import onnx
 
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.inputs.sample import Sampler, usable
-from onnxrewrite.inputs.workload import workload
+from onnxrewrite.inputs.workload import Feeding, workload
 from onnxrewrite.measure.timing import Interval, interval, ratio
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare, finite
@@ -160,26 +161,22 @@ def canary(
     model: Path,
     versions: Sequence[str],
     *,
-    dims: Mapping[str, int] | None = None,
-    inputs: Feeds | None = None,
-    seed: int = 0,
     threads: int = 1,
     seconds: float = 3.0,
     search: float = 120.0,
     progress: Progress = lambda name, done, waiting: None,
+    **feeding: Unpack[Feeding],
 ) -> Canary:
     """Compare versions of ONNX Runtime on a model, with the CPU's provider.
 
     Args:
         model: The model's path.
         versions: ``"1.31"``, ``"1.31.0"``, or ``"installed"``; what is compared with first.
-        dims: Sizes by the names of dimensions; typical ones without them.
-        inputs: Arrays by name; the others are generated.
-        seed: Of the generated ones.
         threads: Within an operator; 0 leaves it to ONNX Runtime.
         seconds: To run all versions by turns.
         search: To look for a small model that shows a fault.
         progress: Called with what is done, how many versions are, and how many are left.
+        feeding: ``dims``, ``inputs`` and ``seed``; see ``Feeding``.
 
     Raises:
         UsageError: There are fewer than one version, or one cannot be had.
@@ -188,9 +185,7 @@ def canary(
     if not versions or len(set(versions)) < len(versions):
         raise UsageError("--ort: name versions, each once, such as 1.31,1.32")
     session = open_session(str(model))
-    load = workload(
-        str(model), dims=dims, inputs=inputs, seed=seed, session=None if isinstance(session, str) else session
-    )
+    load = workload(str(model), session=None if isinstance(session, str) else session, **feeding)
     progress("install", 0, 0)
     with environments(list(versions)) as found:
         run = _Run(model, found, load.feeds, threads, progress)
@@ -204,18 +199,19 @@ def canary(
                 result.versions[number] = each = replace(each, culprit=run.culprit(number))
                 assert each.culprit is not None
                 if known.setdefault((each.fault, each.culprit), each.name) == each.name:
-                    shown = run.shown(number, each, search, _small(model, dims, inputs, seed))
+                    shown = run.shown(number, each, search, _small(model, feeding))
                     result.shown += [shown] if shown is not None else []
         result.notes += run.notes
     return result
 
 
-def _small(model: Path, dims: Mapping[str, int] | None, inputs: Feeds | None, seed: int) -> Feeds | None:
+def _small(model: Path, feeding: Feeding) -> Feeds | None:
     """Inputs of small sizes, as checks have them; None if the model does not run at any."""
     session = open_session(str(model))
     if isinstance(session, str):
         return None
-    trials, _ = usable(Sampler(skeleton(str(model)), given=inputs or {}, dims=dims or {}, seed=seed), session, wanted=1)
+    given, dims, seed = feeding.get("inputs") or {}, feeding.get("dims") or {}, feeding.get("seed", 0)
+    trials, _ = usable(Sampler(skeleton(str(model)), given=given, dims=dims, seed=seed), session, wanted=1)
     return trials[0].feeds if trials else None
 
 

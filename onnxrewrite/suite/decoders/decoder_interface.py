@@ -34,7 +34,7 @@ CUSTOMARY = {
 }
 """What each part is called by those who export decoders; the parts are also the names of the options that decide."""
 
-_MOVES = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+_MOVES = (*operators("view"), "Cast", "Identity")
 _SHIFTS = ("Add", "Sub")
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}

@@ -108,7 +108,6 @@ def generation_times(
     parts: Mapping[str, str | None] | None = None,
     seconds: float = 5.0,
     memory: bool = True,
-    limit: float | None = None,
 ) -> GenerationTimes:
     """Time decoders by turns, for one text.
 
@@ -120,7 +119,6 @@ def generation_times(
         parts: Names of inputs and outputs, see ``find_interface``.
         seconds: For the prompts of all together, and again for the steps.
         memory: Measure the peak of memory, which takes a process for each.
-        limit: Seconds that such a process may take.
 
     Raises:
         ModelError: A model cannot be read or run, or is no decoder.
@@ -129,7 +127,7 @@ def generation_times(
     decoders = {name: _Decoder(path, prompt + tokens, setting, parts) for name, path in _names(models).items()}
     steps = ((0, prompt), (prompt + tokens // 2, 1))
     openers = [{name: partial(each.opened, *step) for name, each in decoders.items()} for step in steps]
-    peaks = _peaks(decoders, prompt, setting, limit) if memory else {}
+    peaks = _peaks(decoders, prompt, setting) if memory else {}
     runs = [{name: run for name, (_, run) in interleave_anew(each, seconds=seconds).items()} for each in openers]
     first = next(iter(decoders))
     ratios = [{name: ratio(t, run[first], of_processor=setting.is_serial) for name, t in run.items()} for run in runs]
@@ -158,10 +156,10 @@ def _names(models: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     }
 
 
-def _peaks(decoders: Mapping[str, _Decoder], prompt: int, setting: Setting, limit: float | None) -> dict[str, int]:
+def _peaks(decoders: Mapping[str, _Decoder], prompt: int, setting: Setting) -> dict[str, int]:
     """The peak of memory of each, where the system tells it."""
     uses = [Use(name, each.path, each.feeds(0, prompt), setting) for name, each in decoders.items()]
-    return {use.name: found.peak for use, found in used(uses, limit=limit) if found.peak is not None}
+    return {use.name: found.peak for use, found in used(uses) if found.peak is not None}
 
 
 class _Decoder:
