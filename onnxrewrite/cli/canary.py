@@ -16,7 +16,7 @@ from onnxrewrite.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    """How much is run."""
+    """The amount of what is run."""
 
     threads: Annotated[
         int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime.")

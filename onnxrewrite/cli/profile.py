@@ -42,7 +42,7 @@ class _Session:
 
 @dataclass(frozen=True, kw_only=True)
 class _Report:
-    """Where the figures go."""
+    """The report of the figures: on the terminal, and in files."""
 
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6
     json: options.Json = None

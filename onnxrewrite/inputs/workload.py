@@ -28,7 +28,7 @@ class Workload:
 
 
 class Feeding(TypedDict, total=False):
-    """What a model is fed, as arguments of whatever runs it.
+    """Inputs of a model, as arguments of whatever runs it.
 
     Attributes:
         dims: Sizes by the names of dimensions; typical ones without them.
