@@ -377,12 +377,12 @@ def _adds(trials: Sequence[Trial], binding: Binding, free: Sequence[str]) -> boo
     )
 
 
-def attempt(sampler: Sampler, session: Runnable, binding: Binding) -> Trial | str:
+def attempt(sampler: Sampler, session: Runnable, binding: Binding, sample: int = 0) -> Trial | str:
     """The least careful level at which the model runs with finite outputs; if none is finite, runs at all."""
     ran: Trial | None = None
     reason = ""
     for care in range(CARE):
-        feeds = sampler.feeds(binding, 0, care)
+        feeds = sampler.feeds(binding, sample, care)
         outputs = session.run(feeds)
         if isinstance(outputs, str):
             reason = reason or outputs

@@ -26,13 +26,12 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
 """Operators that hand values on, and the inputs they take them from; None: all."""
 
 _SHAPE_INPUT = {name: traits.sizes for name, traits in TRAITS.items() if traits.sizes is not None}
-_INDEX_INPUT = {
-    "Gather": (1, 0),
-    "GatherElements": (1, 0),
-    "GatherND": (1, 0),
-    "Embedding": (0, 1),
-    "EmbedLayerNormalization": (0, 2),
+_TABLES: dict[str, dict[int, int]] = {
+    **{name: {1: 0} for name in operators("gather")},
+    "Embedding": {0: 1},
+    "EmbedLayerNormalization": {0: 2, 1: 4, 8: 3},
 }
+"""Operators that look up: the operand of indices to that of the table."""
 
 
 @dataclass
@@ -132,10 +131,10 @@ def _step(graph: _Graph, node: onnx.NodeProto, position: int) -> int | None:
 
 
 def _note(graph: _Graph, usage: Usage, node: onnx.NodeProto, position: int, shift: int) -> None:
-    index = _INDEX_INPUT.get(node.op_type)
-    if index is not None and position == index[0]:
+    table = _TABLES.get(node.op_type, {}).get(position)
+    if table is not None:
         usage.index = True
-        rows = _rows(graph.shapes.get(node.input[index[1]]), node)
+        rows = _rows(graph.shapes.get(node.input[table]), node)
         if rows is not None and (usage.rows is None or rows - shift < usage.rows - usage.shift):
             usage.rows, usage.shift = rows, shift
     if _SHAPE_INPUT.get(node.op_type) == position:

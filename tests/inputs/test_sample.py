@@ -173,6 +173,22 @@ def test_unknown_inputs_get_safe_values(model: Any) -> None:
     assert len(trials) >= 2
 
 
+def test_every_table_of_an_embedding_is_known() -> None:
+    """Ids, segments and positions are indices into tables of their own."""
+    graph = (
+        "int32[b,s] ids; int32[b,s] kinds; int32[b,s] places; float[9,8] u; float[7,8] v; float[2,8] w; float[8] g; "
+        "y, m = com.microsoft.EmbedLayerNormalization(ids, kinds, u, v, w, g, g, , places)"
+    )
+    model = as_proto(text.parse(graph, opset=17))
+    for name in ("u", "v", "w"):  # tables are constants
+        value = next(i for i in model.graph.input if i.name == name)
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        model.graph.input.remove(value)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name))
+    rows = {name: usage.rows for name, usage in usages(model).items() if usage.index}
+    assert rows == {"ids": 9, "kinds": 2, "places": 7}
+
+
 def test_dtypes(model: Any) -> None:
     proto = model(
         "g (uint8[n] image, bfloat16[n] b, float16[n] h, string[n] s, bool[n] k, int8[n] i)"

@@ -21,9 +21,9 @@ import onnx
 from onnxrewrite.errors import UsageError, foreign
 from onnxrewrite.inputs.bindings import InputSpec, input_specs
 from onnxrewrite.inputs.classes import is_data, is_float
-from onnxrewrite.inputs.sample import Sampler
+from onnxrewrite.inputs.sample import Sampler, Trial, attempt
 from onnxrewrite.inputs.workload import batch_dims, workload
-from onnxrewrite.runtime.session import ModelLike, one_line, skeleton
+from onnxrewrite.runtime.session import ModelLike, one_line, open_session, skeleton
 from onnxrewrite.suite.quality.functions import function, is_function
 from onnxrewrite.suite.quality.sample_rows import Rows, fits
 from onnxrewrite.system import files
@@ -172,10 +172,13 @@ def load_data(
 
 
 def _generated(model: ModelLike, count: int, dims: Mapping[str, int], seed: int) -> Data:
-    """Samples at one typical size, of different values."""
-    binding = workload(model, dims=dims, seed=seed).binding
+    """Samples at one typical size, of different values, on which the model runs."""
+    opened = open_session(model)
+    session = None if isinstance(opened, str) else opened
+    binding = workload(model, dims=dims, seed=seed, session=session).binding
     sampler = Sampler(skeleton(model), dims=dims, seed=seed)
-    return Data([Sample(sampler.feeds(binding, number)) for number in range(count)], "generated", generated=True)
+    tried = (attempt(sampler, session, binding, number) for number in range(count)) if session is not None else ()
+    return Data([Sample(each.feeds) for each in tried if isinstance(each, Trial)], "generated", generated=True)
 
 
 def must_exist(given: Given, option: str = "--data") -> None:

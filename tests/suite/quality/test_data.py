@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
+from onnxruntime import InferenceSession
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.suite.quality.data import GENERATED, Sample, load_data
@@ -258,3 +259,16 @@ def test_a_generator_that_fails_is_named() -> None:
 
     with pytest.raises(UsageError, match="samples: the disk is gone"):
         load_data(samples, model())  # type: ignore[arg-type]
+
+
+def test_made_up_samples_are_such_as_the_model_runs_on() -> None:
+    """Nothing tells that the integers are rows of a table: they are multiplied first."""
+    made = of_inputs(x=(TensorProto.INT64, ["batch"]))
+    table = helper.make_node("ConstantOfShape", ["shape"], ["table"])
+    made.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [1], [2]))
+    made.graph.node[0].CopyFrom(table)
+    made.graph.node.append(helper.make_node("Mul", ["x", "x"], ["squares"]))
+    made.graph.node.append(helper.make_node("Gather", ["table", "squares"], ["y"]))
+    session = InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for sample in load_data(None, made):
+        session.run(None, sample.inputs)
