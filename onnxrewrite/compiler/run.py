@@ -244,7 +244,7 @@ class _Run:
     def _newest_opset(self) -> int:
         """The newest opset that the model may be converted to for a rule: the standard alone has no kernels to gain."""
         asked = self.request.opset
-        may_rise = asked is None and self.target.provider is not None and not self.target.portable
+        may_rise = asked is None and self.target.knows_kernels and not self.target.portable
         return self.target.opset_max if may_rise else asked or io.opset(self.original)
 
     @cached_property

@@ -112,6 +112,11 @@ class Target:
         return on_cpu and _refused_by_kernels(_CPU, found, opset, tuple(sorted(floats.items())), True) is None
 
     @property
+    def knows_kernels(self) -> bool:
+        """True if the kernels of its own provider are known, so that they tell which opsets it gains by."""
+        return self.kernels is None and self._kernels is not None
+
+    @property
     def _kernels(self) -> str | None:
         """The provider whose kernels count; None where they are not known."""
         wanted = self.kernels or self.runs_on

@@ -186,3 +186,8 @@ def test_onnx_has_every_standard_operator_and_no_other(any_runtime):
     assert any_runtime.refuses("", "Gelu", 19, {"T": F.FLOAT}) == "Gelu needs opset 20, model has 19"
     reason = any_runtime.refuses("com.microsoft", "Gelu", 1, {"T": F.FLOAT})
     assert reason == "target onnx has standard operators only"
+
+
+def test_an_opset_may_be_chosen_by_kernels_that_are_known():
+    told = {name: target(name).knows_kernels for name in ("onnxruntime-cpu", "onnxruntime-cuda", "tensorrt", "onnx")}
+    assert told == {"onnxruntime-cpu": True, "onnxruntime-cuda": True, "tensorrt": False, "onnx": False}
