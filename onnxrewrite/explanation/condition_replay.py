@@ -22,7 +22,7 @@ from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.reach import anchors
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.rewrite.transaction import telling
+from onnxrewrite.rewrite.transaction import Broken, telling
 
 _MATCHES = 16
 """So many ways to match at one value are tried."""
@@ -196,6 +196,8 @@ class Replay:
         try:
             transaction.propose()
             wrong = self.checker(transaction.site())
+        except Broken:  # an overruled refusal may leave it without what it needs
+            return "the rule cannot go on"
         except Refused as refused:
             return f"it would be refused: {refused.reason}"
         finally:

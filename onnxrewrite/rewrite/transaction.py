@@ -62,6 +62,10 @@ class Misbuilt(Refused):
     """The replacement is legal in no opset: the rule is wrong, whatever the model."""
 
 
+class Broken(Refused):
+    """The rule raised an exception of its own."""
+
+
 class TurnedDown(Refused):
     """A rewrite could be applied, and its check or its cost spoke against it."""
 
@@ -370,7 +374,7 @@ class Transaction:
         except (Refused, ImpureRule):
             raise
         except Exception as error:  # a rule can fail in any way, and must not take the run down
-            raise Refused(f"the rule raised {described(error, self.rule.source)}") from error
+            raise Broken(f"the rule raised {described(error, self.rule.source)}") from error
 
     def _with_remainder(self, result: ir.Value) -> ir.Value:
         """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""

@@ -223,6 +223,7 @@ def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three
 
 
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
+_THREE = "float[b,3,s,8] q; float[b,3,3,8] k; float[b,3,3,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
 _END = "p = Softmax(a)  y = MatMul(p, v)"
 _WINDOW = (
     "f = Shape<start=2, end=3>(a)  e = Shape<start=2, end=3>(k)  t = ConstantOfShape({7, 7})  w = Slice(t, f, e, {0})"
@@ -308,6 +309,17 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
         Rejects(
             f"{_QKV} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10000.0) {_END}",
             because="masked scores become -10000, which a score may be less than",
+        ),
+        Rewrites(
+            f"{_THREE} mask = float[1,3] {{0, -3.4028234663852886e+38, -inf}}  s = MatMul(q, kt)  a = Add(s, mask)"
+            "p = Softmax(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)",
+            to="float[b,3,s,8] q; float[b,3,3,8] k; float[b,3,3,8] v; mask = float[1,3] {0, -3.4028235e38, -inf}"
+            "y = Attention<scale=1.0>(q, k, v, mask)",
+        ),
+        Rejects(
+            f"{_THREE} s = MatMul(q, kt)  a = Add(s, {{0, nan, -inf}})  p = Softmax(a)  n = IsNaN(p)"
+            "w = Where(n, 0.0, p)  y = MatMul(w, v)",
+            because="NaN become zeros, and nobody knows which entries are masked",
         ),
         Rejects(
             f"{_MASKED} p = Softmax(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)",

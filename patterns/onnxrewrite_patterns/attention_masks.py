@@ -274,6 +274,8 @@ def _guarded(m: Match, build: Builder, sides: Sides) -> Value | None:
         return None
     if fixed is not None and np.isin(fixed, (0, -math.inf)).all():
         return _placed(m, build, build.const(fixed == 0), sides)
+    if fixed is not None and (fixed < math.inf).all() and np.isfinite(fixed).any(axis=-1).all():
+        return _placed(m, build, only, sides)  # no row is -inf throughout
     node = made_by(only, "Where")
     if node is None:
         m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)

@@ -88,6 +88,23 @@ def test_what_a_guard_refuses_is_tried_without_it() -> None:
     assert found.groups[0].first.otherwise == "it would be equal"
 
 
+def test_a_rule_that_cannot_go_on_without_what_it_requires() -> None:
+    x = Var("x")
+
+    def refuse(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
+        """relu(x) ⟶ max(x, 0)."""
+        rank = {"x": 3}.get(str(m.rank(x)))
+        if rank is None:
+            m.refuse("nobody knows the rank", at=x)
+        return build.Max(m[x], float(rank + 1))
+
+    found = rw.explain(
+        text.parse("float[n,8] x; y = Relu(x)", opset=17), Rule("careful", Stage.RAISE, op.Relu(x), refuse)
+    )
+    assert found.groups[0].first.reason.startswith("nobody knows the rank")
+    assert found.groups[0].first.otherwise == "the rule cannot go on"
+
+
 def test_the_target_and_the_opset_are_told() -> None:
     found = explained(f"float[n,8] x0; {layer(0, 0.5)}", "gelu-erf", target="onnx")
     assert "Gelu needs opset 20, model has 17" in found.groups[0].first.reason
