@@ -55,12 +55,12 @@ class Review:
 
     Attributes:
         check: Whether it is right.
-        cost: Of one that is right, whether it pays.
+        loss: Of one that is right, why it does not pay.
         record: Of one that passed, what is to be kept of it: ``Applied.record``.
     """
 
     check: SiteCheck | None = None
-    cost: SiteCheck | None = None
+    loss: SiteCheck | None = None
     record: Callable[[Site], Any] | None = None
 
 
@@ -328,7 +328,7 @@ class Driver:
         return change
 
     def _ask(self, transaction: Transaction) -> Any:
-        """The record to keep of a rewrite that passes its check and its cost; raises ``TurnedDown`` otherwise."""
+        """The record to keep of a rewrite that passes its check and pays; raises ``TurnedDown`` otherwise."""
         if self._review == Review():
             return None
         site = transaction.site()
@@ -336,7 +336,7 @@ class Driver:
         if wrong is not None:
             self.trace.failed[site.key] = wrong
             raise TurnedDown(f"check failed: {wrong}")
-        loss = self._review.cost(site) if self._review.cost is not None else None
+        loss = self._review.loss(site) if self._review.loss is not None else None
         if loss is not None:
             self.trace.declined[site.key] = loss
             raise TurnedDown(loss)
