@@ -190,7 +190,7 @@ class RewriteLoop:
             io.load(model),
             self._taking_part(),
             self._target,
-            review=Review(self._site_checker(), loss),
+            review=Review(self._site_checker() if self._request.check != "off" else None, loss),
             quarantine=banned.union(without),
             withheld=self._request.withheld,
         )
