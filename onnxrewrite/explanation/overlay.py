@@ -95,7 +95,7 @@ class Overlay:
         """The best cover whose first output is ``value``, the anchor itself right or wrong."""
         found = self._at(pattern[0], value, None, skips=0, root=True)
         for item in pattern[1:]:
-            below = self._plain._candidates(item, Binding(dict(found.bound)))
+            below = self._plain.candidates(item, Binding(dict(found.bound)))
             options = [joined([found, self._at(item, v, None)]) for v in below if v is not value]
             found = min([*options, joined([found, self._absent(item, "nothing")])], key=rank)
         return found
@@ -356,7 +356,7 @@ class Overlay:
     def _plainly(self, item: Term, value: ir.Value, binding: Binding) -> tuple[Binding | None, Misses]:
         """The plain matcher's binding of a term at a value, or None, and its misses."""
         misses = Misses()
-        return next(RecursiveMatcher(self.facts, self.graph, misses)._term(item, value, binding), None), misses
+        return next(RecursiveMatcher(self.facts, self.graph, misses).term(item, value, binding), None), misses
 
     def _producer(self, value: ir.Value) -> ir.Node | None:
         return self._plain._producer(value)

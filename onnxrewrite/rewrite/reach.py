@@ -12,6 +12,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import use_count
+from onnxrewrite.pattern.blocks import Repeat
 from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
 from onnxrewrite.pattern.conditions import forms
 from onnxrewrite.pattern.look import may_pass, passes
@@ -177,6 +178,9 @@ class _Terms:
             return
         self._linked.add((id(item), above))
         own = _operators(item)
+        if isinstance(item, Repeat):
+            self._link_layers(item, above)
+            return
         if isinstance(item, AnyOf | Output):
             within = above
         elif own:
@@ -191,6 +195,14 @@ class _Terms:
             return
         for child in children(item):
             self._link(child, within)
+
+    def _link_layers(self, item: Repeat, above: int) -> None:
+        """A layer stands under what the layers stand under, and under all of the layer after it."""
+        for part in item.parts:
+            self._link(part, above)
+        layer = functools.reduce(operator.or_, (self._bit(t) for part in item.parts for t in walk(part)), 0)
+        for part in item.parts:
+            self._link(part, layer)
 
 
 def anchors(item: Term) -> frozenset[str | None] | None:
