@@ -59,6 +59,14 @@ def _inside(graph: ir.Graph) -> Iterator[ir.Graph]:
             yield from _inside(each)
 
 
+def with_inner(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Nodes, each followed by those of the graphs inside it."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from with_inner(graph)
+
+
 def outer_values(node: ir.Node) -> list[ir.Value]:
     """The values that the subgraphs of a node read from outside of it."""
     graphs = subgraphs(node)
@@ -149,7 +157,7 @@ def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value
 
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
     """True if two graphs are equal but for the order of nodes and the names of inner values: operators, attributes,
-    constants, wiring, and the names of inputs are equal."""
+    constants, wiring, bodies, and the names of inputs are equal."""
     import networkx as nx
     from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
 
@@ -172,12 +180,19 @@ def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[ir.Node | ir.Value]:
             result.add_node(value, label=_value_label(value))
         return value
 
-    for node in graph:
+    for node in with_inner(graph):
         result.add_node(node, label=_node_label(node))
-    for node in graph:
+    for node in with_inner(graph):
         for place, value in enumerate(node.inputs):
             if value is not None:
                 result.add_edge(vertex(value), node, place=(value.index(), place))
+        for name, attribute in node.attributes.items():
+            body = attribute.as_graph() if _is_body(attribute) else None
+            for place, value in enumerate(body.outputs if body is not None else ()):
+                result.add_edge(vertex(value), node, place=(name, value.index(), place))
+            for place, value in enumerate(body.inputs if body is not None else ()):
+                result.add_node(value, label=("formal", place))
+                result.add_edge(value, node, place=(name, "formal", place))
     for place, value in enumerate(graph.outputs):
         result.add_node(("output", place), label=("output", place))
         result.add_edge(vertex(value), ("output", place), place=(value.index(), 0))
@@ -196,10 +211,16 @@ def _node_label(node: ir.Node) -> Hashable:
     return (node.domain, node.op_type, tuple(attributes), len(node.outputs))
 
 
+def _is_body(attribute: ir.Attr) -> bool:
+    return attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
+
+
 def _attribute_label(attribute: ir.Attr) -> str:
     """An attribute as text, floats as they are stored, in float32."""
     if attribute.is_ref():
         return f"@{attribute.ref_attr_name}"
+    if _is_body(attribute):  # what is in it has labels of its own
+        return "graph"
     if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         return str(np.float32(attribute.value).tolist())
     if attribute.type == ir.AttributeType.TENSOR:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxrewrite.pattern.terms import Capture, Each, Part, Term
+from onnxrewrite.pattern.terms import Attr, Capture, Each, Part, Term
 
 
 class Repeat(Term):
@@ -28,7 +28,7 @@ class Repeat(Term):
         carry: What it takes from the layer before: a capture that stands for its ``block``; where several values are
             carried, the captures and the terms that they stand for, one of which is ``block``.
         times: The number of layers; without it, as many as there are.
-        shared: Terms that are the same in all layers.
+        shared: Terms and attributes that are the same in all layers.
         at_least: There must be so many, where ``times`` does not say how many.
     """
 
@@ -38,7 +38,7 @@ class Repeat(Term):
         carry: Capture | Mapping[Capture, Term],
         *,
         times: int | None = None,
-        shared: Sequence[Term] = (),
+        shared: Sequence[Term | Attr[Any]] = (),
         at_least: int = 2,
     ):
         self.block = block

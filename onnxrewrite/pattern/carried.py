@@ -91,13 +91,18 @@ class Carried:
     """
 
     def __init__(
-        self, matcher: TermMatcher, carry: Mapping[Capture, Term], terms: Sequence[Term], shared: Sequence[Term]
+        self,
+        matcher: TermMatcher,
+        carry: Mapping[Capture, Term],
+        terms: Sequence[Term],
+        shared: Sequence[Term | Attr[Any]],
     ):
         self._matcher = matcher
         self._carry = carry
         self._shared = shared
         own = {t for term in terms for t in walk(term) if t not in shared}
-        attributes = {p for t in own if isinstance(t, Call) for p in t.parameters.values() if isinstance(p, Attr)}
+        given = (p for t in own if isinstance(t, Call) for p in t.parameters.values())
+        attributes = {p for p in given if isinstance(p, Attr) and p not in shared}
         self._local: frozenset[Any] = frozenset(own | attributes | {(t, mark) for t in own for mark in _MARKS})
 
     def rows(

@@ -172,7 +172,7 @@ class Each(Part, Generic[T]):
         name: str,
         of: Term | None = None,
         *,
-        shared: Sequence[Term] = (),
+        shared: Sequence[Term | Attr[Any]] = (),
         at_least: int = 1,
         carry: Mapping[Capture, Term] | None = None,
     ):

@@ -174,6 +174,7 @@ class Driver:
             seen.note(node, queue.turn, active, visit, built, believed=found is not None and change is None)
             if change is not None:
                 again = self._index.reach.after(change.nodes, change.released)
+                again += self._work.owners(scope) if self._index.reach.sees_bodies else ()
                 self._forget(scope, (*again, *change.removed))
                 queue.extend(again)
         return True
