@@ -149,7 +149,7 @@ class Carried:
         if own is None or len(wanted) < len(carried):
             return _Step(iter(()), outer, ir.Value())
         all_places = [*wanted, *own]
-        layer = None if number >= needed else "the last layer" if number == 0 else f"layer {number + 1} from the last"
+        layer = layer_from_last(number) if number < needed else None
         ways = self._matcher.told_of(
             layer, number * len(self._local), all_of(self._matcher, all_places, self.start(outer))
         )
@@ -170,6 +170,11 @@ class Carried:
         )
         taken = [(name, first.bound[name]) for name in self._carry]
         yield from ((matches, each) for each in all_of(self._matcher, taken, binding))
+
+
+def layer_from_last(number: int) -> str:
+    """A layer in words, counted from the last one, which is 0."""
+    return f"layer {number + 1} from the last" if number else "the last layer"
 
 
 def layers(matcher: TermMatcher, item: Repeat, value: ir.Value, binding: Binding) -> Iterator[Binding]:
