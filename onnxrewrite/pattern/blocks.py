@@ -28,7 +28,7 @@ class Repeat(Term):
         carry: What it takes from the layer before: a capture that stands for its ``block``; where several values are
             carried, the captures and the terms that they stand for, one of which is ``block``.
         times: The number of layers; without it, as many as there are.
-        shared: Terms and attributes that are the same in all layers.
+        shared: Terms, with all below them, and attributes that are the same in all layers.
         at_least: There must be so many, where ``times`` does not say how many.
     """
 

@@ -99,8 +99,8 @@ class Carried:
     ):
         self._matcher = matcher
         self._carry = carry
-        self._shared = shared
-        own = {t for term in terms for t in walk(term) if t not in shared}
+        common = {t for term in shared if isinstance(term, Term) for t in walk(term)}
+        own = {t for term in terms for t in walk(term) if t not in common}
         given = (p for t in own if isinstance(t, Call) for p in t.parameters.values())
         attributes = {p for p in given if isinstance(p, Attr) and p not in shared}
         self._local: frozenset[Any] = frozenset(own | attributes | {(t, mark) for t in own for mark in _MARKS})
@@ -157,7 +157,7 @@ class Carried:
 
     def after(self, outer: Binding, found: Binding) -> Binding:
         """What is bound after a layer: what all share, and the nodes that are covered."""
-        shared = {t: found.bound[t] for t in self._shared if t in found.bound}
+        shared = {t: bound for t, bound in found.bound.items() if t not in self._local}
         return Binding({**outer.bound, **shared}, outer.nodes, outer.remainder).cover(*found.nodes)
 
     def _finished(self, steps: Sequence[_Step]) -> Iterator[tuple[tuple[Match, ...], Binding]]:
