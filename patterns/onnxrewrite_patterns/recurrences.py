@@ -59,14 +59,22 @@ _OPERANDS = "d4 = Unsqueeze(d, {3})  e = Mul(t, d4)  a = Exp(e)"
 _BODY = (
     "Scan<body = b (float[n,2,5] s, float[n,2,5] i) => (float[n,2,5] o, float[n,2,5] w) { o = Mul(i, s)  w = Neg(o) }"
 )
+_COMPUTING = (
+    "Scan<body = step (float[n,2,5] s, float[n,2,1] i) => (float[n,2,5] o, float[n,2,5] w)"
+    " { x = Mul(q, i)  z = Exp(x)  o = Mul(z, s)  w = Neg(o) }"
+)
+_TURNED = "f = Transpose<perm=[1,0,2,3]>(a)"
 _SCANNED = f"({_GIVEN}) => (l, y) {{ {_OPERANDS}  l, y = {_BODY}, num_scan_inputs=1, scan_input_axes=[1]>(h, a) }}"
 _SCANS = (
     Rewrites(
         _SCANNED,
         to=f"({_GIVEN}) => (l, y) {{ d4 = Unsqueeze(d, {{3}})  q = Squeeze(t, {{1}})"
-        "  l, y = Scan<body = step (float[n,2,5] s, float[n,2,1] i) => (float[n,2,5] o, float[n,2,5] w)"
-        " { x = Mul(q, i)  z = Exp(x)  o = Mul(z, s)  w = Neg(o) },"
-        " num_scan_inputs=1, scan_input_axes=[1]>(h, d4) }",
+        f"  l, y = {_COMPUTING}, num_scan_inputs=1, scan_input_axes=[1]>(h, d4) }}",
+    ),
+    Rewrites(
+        f"({_GIVEN}) => (l, y) {{ {_OPERANDS}  {_TURNED}  l, y = {_BODY}, num_scan_inputs=1>(h, f) }}",
+        to=f"({_GIVEN}) => (l, y) {{ d4 = Unsqueeze(d, {{3}})  q = Squeeze(t, {{1}})"
+        f"  l, y = {_COMPUTING}, num_scan_inputs=1, scan_input_axes=[1]>(h, d4) }}",
     ),
     Rejects(_SCANNED.replace("=[1]>", "=[1], scan_input_directions=[1]>"), because="it goes backwards"),
     Rejects(_SCANNED.replace("=> (l, y)", "=> (l, y, a)"), because="no sequence is much larger"),
@@ -190,9 +198,15 @@ Part: TypeAlias = Taken | Same | Computed
 def _part(m: Match, value: Value, axis: int, *, needed_once: bool = True) -> Part:
     """The slice of a value along an axis: computed at each step where what that takes is much smaller, and nothing else
     needs the whole."""
-    taken, node, rank = Taken(value, axis), made_by(value, *POINTWISE), m.rank(value)
+    taken, node, rank = Taken(value, axis), made_by(value, "Transpose", *POINTWISE), m.rank(value)
     if node is None or rank is None or (needed_once and not is_read_once(value)):
         return taken
+    if node.op_type == "Transpose":
+        found = permutation(m.facts, node)
+        if isinstance(found, str) or list(rest := (*found[:axis], *found[axis + 1 :])) != sorted(rest):
+            return taken  # a slice has its axes in another order, too
+        above = _part(m, m.operand(node), found[axis])
+        return above if isinstance(above, Computed) else taken
     operands = [_operand(m, v, axis, rank) for v in node.inputs if v is not None]
     known = tuple(each for each in operands if each is not None)
     if len(known) < len(node.inputs):
