@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,9 @@ POINTWISE = tuple(operators("pointwise broadcast"))
 
 WIDE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 """Dtypes that CPUs compute in.  In fewer bits ONNX Runtime rounds what a Scan carries on, not what nodes pass on."""
+
+IN_RANGE = (Assumption.IN_RANGE,)
+"""Where a state overflows, what is infinite depends on the order in which a kernel adds up."""
 
 _LEAST = 4
 """A sequence is computed inside where what it is computed of is so many times smaller."""
@@ -106,7 +109,7 @@ steps: Each[Match] = Each(
 unrolled = op.Concat(steps, axis=Attr[int]("axis"))
 
 
-@rule("unrolled-recurrence", LOWER, unrolled, examples=_UNROLLED)
+@rule("unrolled-recurrence", LOWER, unrolled, assumes=IN_RANGE, examples=_UNROLLED)
 def unrolled_recurrence(m: Match, build: Builder) -> Value:
     """Concat of (hᵢ = aᵢ·hᵢ₋₁ + bᵢ)·cᵢ ⟶ Scan(h₀, a, b, c)"""
     of = ((decays, along_a, at_a, a), (additions, along_b, at_b, b), (readings, along_c, at_c, c))
@@ -186,10 +189,11 @@ class Same:
 
 @dataclass(frozen=True)
 class Computed:
-    """A slice that a node computes of slices."""
+    """A slice that a node computes of slices, and the Transposes below it."""
 
     node: ir.Node
     operands: tuple[Taken | Same | Computed, ...]
+    turned: tuple[ir.Node, ...] = ()
 
 
 Part: TypeAlias = Taken | Same | Computed
@@ -206,7 +210,7 @@ def _part(m: Match, value: Value, axis: int, *, needed_once: bool = True) -> Par
         if isinstance(found, str) or list(rest := (*found[:axis], *found[axis + 1 :])) != sorted(rest):
             return taken  # a slice has its axes in another order, too
         above = _part(m, m.operand(node), found[axis])
-        return above if isinstance(above, Computed) else taken
+        return replace(above, turned=(*above.turned, node)) if isinstance(above, Computed) else taken
     operands = [_operand(m, v, axis, rank) for v in node.inputs if v is not None]
     known = tuple(each for each in operands if each is not None)
     if len(known) < len(node.inputs):
@@ -246,7 +250,14 @@ count = Attr[int]("num_scan_inputs")
 scan = op.Scan(operands, body=Body([results], [formals]), num_scan_inputs=count)
 
 
-@rule("scan-operands", LOWER, any_of(*(scan[i] for i in range(4))), allow_shared=True, examples=_SCANS)
+@rule(
+    "scan-operands",
+    LOWER,
+    any_of(*(scan[i] for i in range(4))),
+    allow_shared=True,
+    assumes=IN_RANGE,
+    examples=_SCANS,
+)
 def scan_operands(m: Match, build: Builder) -> tuple[Value, ...]:
     """Scan(h, f(x), …) ⟶ Scan(h, x, …), which computes f at each step"""
     node, attributes = m.node(scan), m.attrs(scan)
@@ -262,7 +273,7 @@ def scan_operands(m: Match, build: Builder) -> tuple[Value, ...]:
         _part(m, value, axis % m.known(m.rank(value), "the rank of a sequence is not known", at=value))
         for value, axis in zip(sequences, axes, strict=True)
     ]
-    computed = [p.node for p in _walked(parts) if isinstance(p, Computed)]
+    computed = [node for p in _walked(parts) if isinstance(p, Computed) for node in (p.node, *p.turned)]
     m.require(computed, "no sequence is much larger than what it is computed of")
     taken = _taken(parts)
     m.require(taken, "nothing is left to take apart")
