@@ -251,7 +251,7 @@ class Overlay:
         return joined([own, given, *(self._each(rest, more, node) if rest is not None else ())])
 
     def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node) -> Iterator[Cover]:
-        """What is wrong with the remaining inputs; of those that carry something on with their place in the row."""
+        """The faults of the remaining inputs; of those that carry something on with their place in the row."""
         for left, value in enumerate(reversed(values) if rest.of is not None else ()):
             assert rest.of is not None
             faults = self._at(rest.of, value, node).faults

@@ -135,7 +135,7 @@ class Carried:
             steps.append(self._step(len(steps), at_least, step.after, places, step.found.bound))
 
     def start(self, outer: Binding) -> Binding:
-        """What is bound before, without what a layer binds anew."""
+        """The binding before, without what a layer binds anew."""
         return Binding({t: b for t, b in outer.bound.items() if t not in self._local})
 
     def _step(
@@ -156,7 +156,7 @@ class Carried:
         return _Step(ways, outer, all_places[-1][1])
 
     def after(self, outer: Binding, found: Binding) -> Binding:
-        """What is bound after a layer: what all share, and the nodes that are covered."""
+        """The binding after a layer: what all share, and the nodes that are covered."""
         shared = {t: bound for t, bound in found.bound.items() if t not in self._local}
         return Binding({**outer.bound, **shared}, outer.nodes, outer.remainder).cover(*found.nodes)
 

@@ -210,7 +210,7 @@ class _Terms:
 
 
 def _parameters(rules: Iterable[Rule]) -> Iterator[object]:
-    """What patterns ask of attributes."""
+    """The things that patterns ask of attributes."""
     calls = (t for rule in rules for output in rule.outputs for t in walk(output) if isinstance(t, Call))
     return (given for call in calls for given in call.parameters.values())
 

@@ -1,4 +1,4 @@
-"""Recurrences: those that an exporter unrolled as a Scan, and what a Scan takes apart computed inside of it.
+"""Recurrences: those that an exporter unrolled as a Scan, and sequences that a Scan takes apart computed inside of it.
 
 Why: an exporter writes the loop of a state space model (Mamba) once for each step, over sequences that were computed as
 a whole: the decay of each channel and state at each step, [batch, steps, channels, states].  They are many times
@@ -160,7 +160,7 @@ def _first_state(m: Match, build: Builder, shape: Sequence[Dim], others: Sequenc
 
 
 def _source(m: Match, value: Value, axis: int) -> Value:
-    """What has the same size at this axis, above nodes that compute element by element: the value itself is to go."""
+    """A value of the same size at this axis, above nodes that compute element by element: the value itself is to go."""
     node = made_by(value, *POINTWISE)
     shape = m.shape(value) or ()
     above = [v for v in node.inputs if v is not None and m.rank(v) == len(shape)] if node is not None else []
