@@ -21,9 +21,10 @@ import onnx_ir as ir
 from benchmarks import report
 from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.target import target
-from onnxrewrite.measure.choice import MARGIN, Chooser, Weighed
+from onnxrewrite.measure.choice import MARGIN, Weighed
 from onnxrewrite.measure.database.known import Database
 from onnxrewrite.measure.database.store import Store
+from onnxrewrite.measure.region_timing import RegionTiming
 from onnxrewrite.measure.site_benchmark import subject
 from onnxrewrite.measure.timing import Allowance, interleave, ratio
 from onnxrewrite.rewrite import registry
@@ -80,22 +81,22 @@ def rewritten(rule: Rule, library: Sequence[Rule], case: Case) -> tuple[ir.Model
     return before, after
 
 
-def row(case: Case, chooser: Chooser, library: Sequence[Rule], seconds: float) -> report.Row:
+def row(case: Case, clock: RegionTiming, library: Sequence[Rule], seconds: float, seed: int) -> report.Row:
     """Choose, and measure for longer."""
-    rule = chooser.rules[case.rule]
+    rule = next(rule for rule in library if rule.name == case.rule)
     before, after = rewritten(rule, library, case)
     imports = {"": case.opset, "com.microsoft": 1}
-    with subject(before, after, imports, {}, as_it_is, chooser.seed) as found:
-        weighed = chooser.weigh(case.rule, found)
+    with subject(before, after, imports, {}, as_it_is, seed) as found:
+        weighed = clock.weigh(rule, found)
         assert isinstance(weighed, Weighed), weighed
         takes = weighed.is_faster if rule.needs_speedup else not weighed.is_slower
-        timings = interleave(found.runners(chooser.setting), seconds=seconds, most=10_000)
+        timings = interleave(found.runners(clock.setting), seconds=seconds, most=10_000)
     longer = ratio(timings["after"], timings["before"])
     cost = longer.median if takes else 1 / longer.median
     return {
         "rule": case.rule,
         "size": case.size,
-        "threads": chooser.setting.threads,
+        "threads": clock.setting.threads,
         "at once": weighed.ratio.median,
         "longer": longer.median,
         "takes it": "yes" if takes else "no",
@@ -114,14 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--threads", type=int, nargs="+", default=[1], help="within an operator (default 1)")
     given = options.parse_args(argv)
     library = list(registry.load(plugins=False))
-    rules = {r.name: r for r in library}
     wanted = list(cases())[:: 6 if given.quick else 1]
     found: list[report.Row] = []
     with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
         for threads in given.threads:
             setting, known = Setting(threads=threads), Database(Store(Path(folder)))
-            chooser = Chooser(rules, as_it_is, {}, setting, given.seed, Allowance(math.inf), known)
-            found += [row(case, chooser, library, 0.3 if given.quick else given.seconds) for case in wanted]
+            clock, seconds = RegionTiming(setting, Allowance(math.inf), known), 0.3 if given.quick else given.seconds
+            found += [row(case, clock, library, seconds, given.seed) for case in wanted]
     tell = report.Report("choice")
     shown = [{**each, "right": "yes" if each["right"] else "NO"} for each in found]
     tell.table("Rewrites chosen at once, and measured for longer", shown, "time after to time before")

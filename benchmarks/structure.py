@@ -50,7 +50,7 @@ FEWER_LINES = 4500
 
 _LONG, _WIDE, _TABLE = 50, 7, 3
 
-_FACES = {"__init__", "__main__", "_moved", "deploy", "errors", "rules", "sessions"}
+_FACES = {"__init__", "__main__", "_moved", "costs", "deploy", "errors", "rules", "sessions"}
 
 _WALK = re.compile(r"\.(?:producer|consumers|uses|predecessors|successors)\(|\.inputs\b|\.outputs\b|\.users\b")
 

@@ -1,8 +1,8 @@
 """onnxrewrite: a rewriting compiler for ONNX graphs whose every rewrite is checked.
 
 The public face: ``apply`` a set of rules to a model, ``check`` it against another one, ``explain`` a rule, ``trace`` a
-function into a pattern, open a ``session``; and name spaces: ``rules`` has what rules are written with, ``deploy`` what
-makes a model ready to ship, ``sessions`` what runs it.
+function into a pattern, open a ``session``; and name spaces: ``rules`` has what rules are written with, ``costs`` what
+they are chosen by, ``deploy`` what makes a model ready to ship, ``sessions`` what runs it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _FACE: Final = {
 }
 """Names to the modules that have them."""
 
-_SPACES: Final = ("deploy", "rules", "sessions")
+_SPACES: Final = ("costs", "deploy", "rules", "sessions")
 
 __all__ = [*_FACE, *_SPACES]
 
 if TYPE_CHECKING:
+    from onnxrewrite import costs as costs
     from onnxrewrite import deploy as deploy
     from onnxrewrite import rules as rules
     from onnxrewrite import sessions as sessions

@@ -33,6 +33,10 @@ class RuleError(OnnxRewriteError):
     """A rule, a rule file or a plugin that cannot be used."""
 
 
+class CostError(OnnxRewriteError):
+    """A cost model raised an error, or gave something else than a cost."""
+
+
 class CheckError(OnnxRewriteError):
     """A check failed and nothing was written."""
 

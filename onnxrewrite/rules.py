@@ -32,6 +32,7 @@ from onnxrewrite.ir.views import (
     slice_of,
     unit_axes,
 )
+from onnxrewrite.pattern.blocks import Body, Outer, Repeat
 from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.magnitude import magnitude
 from onnxrewrite.pattern.match import Match
@@ -98,6 +99,7 @@ __all__ = [
     "Array",
     "Assumption",
     "Attr",
+    "Body",
     "Builder",
     "Call",
     "Const",
@@ -110,9 +112,11 @@ __all__ = [
     "Match",
     "NodePath",
     "Operators",
+    "Outer",
     "Piece",
     "Reduce",
     "Rejects",
+    "Repeat",
     "Rewrites",
     "Rule",
     "RuleSet",

@@ -68,7 +68,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
-FACES = {"__init__", "_moved", "rules", "deploy", "sessions"}
+FACES = {"__init__", "_moved", "costs", "rules", "deploy", "sessions"}
 """The public face and its name spaces, which no room imports."""
 
 

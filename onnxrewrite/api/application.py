@@ -22,6 +22,7 @@ from onnxrewrite.runtime import limited
 from onnxrewrite.system.arrays import Feeds
 
 if TYPE_CHECKING:
+    from onnxrewrite.measure.cost_models import Cost
     from onnxrewrite.report.summary import Summary
 
 
@@ -95,6 +96,7 @@ def apply(
     only_proved: bool = False,
     measurements: str | os.PathLike[str] | None = None,
     signed_by: Iterable[str | os.PathLike[str]] = (),
+    cost: Cost | str | os.PathLike[str] | None = None,
 ) -> Result:
     """Rewrite a model and check the result.
 
@@ -133,6 +135,9 @@ def apply(
             what ONNXREWRITE_MEASUREMENTS says, else the database of this machine is used.
         signed_by: Files of public keys, one of which must have signed a measurement of that file.  Without them, what
             ONNXREWRITE_SIGNED_BY says.
+        cost: The cost by which ``fastest`` chooses: ``clock``, the default; ``bytes``; ``operations``; a file with a
+            table of milliseconds; or a cost model, see ``onnxrewrite.costs``.  Without the clock nothing is measured,
+            also with ``check="off"``, and the same model and cost model give the same bytes.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -158,6 +163,7 @@ def apply(
         only_proved=only_proved,
         measurements=os.fspath(measurements) if measurements is not None else None,
         signed_by=tuple(os.fspath(key) for key in signed_by),
+        cost=cost,
     )
     return Result(**vars(run.apply(source, request, progress=progress)))
 

@@ -27,7 +27,7 @@ from onnxrewrite.runtime.settings import Level
 from onnxrewrite.system import files
 from onnxrewrite.system.constraints import Count, Error, Inside, Must, Seconds, Size
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the schema; another one is refused."""
 
 SUFFIX: Final = ".certificate.json"
@@ -62,6 +62,14 @@ class ArrayRecord:
 
 
 @dataclass(frozen=True)
+class CostRecord:
+    """A cost model that was chosen by in place of the clock: its name, and the digest of all that it consists of."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Options:
     """Everything that was asked for and bears on the result.
 
@@ -74,6 +82,7 @@ class Options:
         inputs: Arrays for the checks.
         assume: The assumptions that were asked for.
         only_proved: True if only rewrites that are proved were asked for.
+        cost: The cost model; None for the clock.
     """
 
     target: str
@@ -89,6 +98,7 @@ class Options:
     named_sums: bool
     assume: list[str]
     only_proved: bool
+    cost: CostRecord | None
 
 
 @dataclass(frozen=True)
@@ -150,8 +160,8 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The time of the result to that of the original, with its interval of 95 %, and the level of ONNX Runtime's
-    optimizations at which the result is fastest."""
+    """The time of the result to that of the original, with its interval of 95 %, or its cost by the cost model; and the
+    level of ONNX Runtime's optimizations at which the result is fastest."""
 
     median: Seconds
     low: Seconds

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxrewrite import io
 from onnxrewrite.certificate.record import (
     ArrayRecord,
     Certificate,
+    CostRecord,
     Files,
     ModelRecord,
     Options,
@@ -26,10 +28,13 @@ from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.compiler.result import Result, Speed
 from onnxrewrite.io import preserved
-from onnxrewrite.rewrite.fingerprint import fingerprint, source_digests
+from onnxrewrite.rewrite.fingerprint import digest_of_object, fingerprint, source_digests
 from onnxrewrite.rewrite.rule import ON_REQUEST
 from onnxrewrite.system.digests import array_digest, sha256_of
 from onnxrewrite.system.versions import versions
+
+if TYPE_CHECKING:
+    from onnxrewrite.measure.cost_models import Cost
 
 
 def save(result: Result, path: str | os.PathLike[str], *, arrays: Mapping[str, Path] | None = None) -> None:
@@ -133,7 +138,16 @@ def _options(request: Request, folder: Path, arrays: Mapping[str, Path]) -> Opti
         named_sums=request.named_sums,
         only_proved=request.only_proved,
         assume=[each.option for each in ON_REQUEST if each not in request.withheld],
+        cost=_cost(request.model_of_cost),
     )
+
+
+def _cost(cost: Cost | None) -> CostRecord | None:
+    if cost is None:
+        return None
+    from onnxrewrite.measure.cost_models import name_of
+
+    return CostRecord(name_of(cost), digest_of_object(cost))
 
 
 def _proofs(result: Result, records: Iterable[SiteRecord]) -> dict[str, str]:

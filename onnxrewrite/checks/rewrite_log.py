@@ -49,7 +49,7 @@ class RewriteLog:
 
     Args:
         check: Says what is wrong with a rewrite; None where nothing is to be run.
-        cost: Says why a rewrite does not pay; None where that is not asked.
+        loss: Says why a rewrite does not pay; None where that is not asked.
         verdicts: Known verdicts, which are not computed again.
 
     Attributes:
@@ -58,7 +58,7 @@ class RewriteLog:
     """
 
     check: SiteChecker | None
-    cost: Callable[[Site], str | None] | None = None
+    loss: Callable[[Site], str | None] | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     failed: list[Loss] = field(default_factory=list)
     declined: list[Loss] = field(default_factory=list)
@@ -83,7 +83,7 @@ class RewriteLog:
         if known is not None:
             loss = known.get((site.key, tuple(record.before), tuple(record.after)))
         else:
-            loss = self.cost(site) if self.cost is not None else None
+            loss = self.loss(site) if self.loss is not None else None
         if loss is not None:
             self.declined.append((site.key, record, loss))
         return loss

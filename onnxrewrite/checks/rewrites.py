@@ -153,6 +153,10 @@ class SiteChecker:
         return f"{structure(before, after)}\n{self.seed} {sorted(assumes)}"
 
 
+_DATAFLOW = ("Scan",)
+"""Nodes with bodies that are run by themselves: what they run does not depend on values."""
+
+
 def sides(site: Site) -> tuple[ir.Model, ir.Model] | str:
     """The covered nodes and their replacement as two models that can be fed alike; why that cannot be."""
     wide = _widened(site)
@@ -237,7 +241,7 @@ def _describe(value: ir.Value, copied: ir.Value, facts: Facts) -> None:
 
 
 def _unsuitable(site: Site) -> str | None:
-    if any(subgraphs(n) for n in (*site.before, *site.after)):
+    if any(subgraphs(n) and n.op_type not in _DATAFLOW for n in (*site.before, *site.after)):
         return "it contains a subgraph"
     if len(site.before) > _UNCHECKED_NODES:
         return "it is too large"

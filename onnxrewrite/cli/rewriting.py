@@ -58,6 +58,14 @@ class Rewriting:
         typer.Option("--only-proved", help="Rewrite only where both sides are proved to compute the same; needs z3."),
     ] = False
     seed: options.Seed = 0
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            "--cost",
+            metavar="clock|bytes|operations|FILE",
+            help="What --lower fastest chooses by (clock); FILE is a table of milliseconds.",
+        ),
+    ] = None
     measured: options.Measured
 
     def rewritten(self, model: ir.Model, target: str, progress: Progress | None, *, conflicts: bool) -> Result:
@@ -86,4 +94,5 @@ class Rewriting:
             only_proved=self.only_proved,
             measurements=self.measured.measurements,
             signed_by=self.measured.signed_by,
+            cost=self.cost,
         )

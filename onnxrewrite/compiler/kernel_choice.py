@@ -16,7 +16,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.errors import NOT_RUN
-from onnxrewrite.measure.ab_timing import CLOSE, ABTiming
+from onnxrewrite.measure.ab_timing import Comparison
 from onnxrewrite.measure.choice import Chooser, Weighed
 from onnxrewrite.measure.decision import Raced, read, subject
 from onnxrewrite.measure.survey import Loss, Rewrites, Survey
@@ -36,7 +36,7 @@ class KernelChoice:
 
     Args:
         chooser: Weighs single rewrites.
-        timing: Times whole models.
+        models: Compares whole models.
         asked: What else a choice depends on: the target, and what is asked for.
 
     Attributes:
@@ -44,7 +44,7 @@ class KernelChoice:
     """
 
     chooser: Chooser
-    timing: ABTiming
+    models: Comparison
     asked: tuple[object, ...] = ()
     raced: list[Raced] = field(default_factory=list)
     _chosen: dict[Hashable, tuple[Rewrites, frozenset[int]]] = field(default_factory=dict)
@@ -66,14 +66,14 @@ class KernelChoice:
         earlier run for an equal ``model``, ``without`` the same rewrites, on the same measurements."""
         if round_ not in self._chosen:
             asked = self.chooser
-            told = (self.asked, asked.setting, sorted(asked.dims.items()))
+            told = (self.asked, asked.scale.setting, sorted(asked.dims.items()))
             about = subject(model, asked.rules.values(), without, *told)
             self._chosen[round_] = self._remembered(about) or self._decided(about, lowered)
         rewrites, chosen = self._chosen[round_]
         self._survey = Survey(rewrites, rewrites.only(chosen))
 
     def _remembered(self, about: str) -> tuple[Rewrites, frozenset[int]] | None:
-        decision = read(self.chooser.known.decision(about))
+        decision = read(self.chooser.scale.known.decision(about))
         if decision is None:
             return None
         self.raced = list(decision.raced)
@@ -83,7 +83,7 @@ class KernelChoice:
         rewrites, self._is_settled, self.raced = Rewrites(self.chooser), True, []
         chosen = self._fastest(rewrites, lowered)
         if rewrites.are_known and self._is_settled:
-            self.chooser.known.decide(about, rewrites.decision(chosen, self.raced).written())
+            self.chooser.scale.known.decide(about, rewrites.decision(chosen, self.raced).written())
         return rewrites, chosen
 
     def _fastest(self, rewrites: Rewrites, lowered: Lowered) -> frozenset[int]:
@@ -113,7 +113,7 @@ class KernelChoice:
         with ExitStack() as stack:
             models = [stack.enter_context(by_reference(model)) for model in ways.values()]
             try:
-                seen = self.timing.race(models)
+                seen = self.models.race(models)
             except NOT_RUN:  # the whole result is timed again, and said not to run
                 seen = None
         self._is_settled = seen is not None
@@ -121,6 +121,6 @@ class KernelChoice:
             return next(iter(ways))
         ratios = dict(zip(ways, seen, strict=True))
         fastest = min(each.median for each in ratios.values())
-        taken = next(way for way, each in ratios.items() if each.median <= fastest * (1 + CLOSE / 2))
+        taken = next(way for way, each in ratios.items() if each.median <= fastest * (1 + self.models.close / 2))
         self.raced = [Raced(len(way), ratios[way], way == taken, way == greedy) for way in ways]
         return taken

@@ -183,14 +183,14 @@ class RewriteLoop:
         return ": ".join([f"{node.op_type} could not be lowered after all", *itertools.islice(reasons, 1)])
 
     def _copy_lowered(
-        self, model: ir.Model, banned: set[Key], cost: SiteCheck, without: Collection[Key]
+        self, model: ir.Model, banned: set[Key], loss: SiteCheck, without: Collection[Key]
     ) -> ir.Model | None:
-        """A copy of a raised model, lowered as ``cost`` says; None if something is left that is too new."""
+        """A copy of a raised model, lowered as ``loss`` says; None if something is left that is too new."""
         driver = Driver(
             io.load(model),
             self._taking_part(),
             self._target,
-            review=Review(self._site_checker(), cost),
+            review=Review(self._site_checker() if self._request.check != "off" else None, loss),
             quarantine=banned.union(without),
             withheld=self._request.withheld,
         )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule, withheld
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.system.arrays import Feeds
+
+if TYPE_CHECKING:
+    from onnxrewrite.measure.cost_models import Cost
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
 
@@ -32,8 +35,10 @@ def measurements_from(
 class Request:
     """A request for a rewriting; the attributes are the arguments of ``onnxrewrite.apply``, which documents them.
 
+    ``cost`` is the cost model itself, also where it was named; None for the clock.
+
     Raises:
-        UsageError: ``check``, ``lower`` or ``assume`` is none of the values that there are.
+        UsageError: ``check``, ``lower`` or ``assume`` is none of the values that there are, or ``cost`` cannot be used.
     """
 
     rules: Iterable[str | Rule | RuleSet] = ()
@@ -55,6 +60,7 @@ class Request:
     only_proved: bool = False
     measurements: str | None = None
     signed_by: tuple[str, ...] = ()
+    cost: Cost | str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("rules", "only", "without"):
@@ -69,9 +75,34 @@ class Request:
         if asked not in get_args(Lowering):
             raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
         object.__setattr__(self, "lower", asked)
+        if self.cost is not None and self.measurements is not None:
+            raise UsageError("measurements are for the clock; leave out either them or the cost")
         file, keys = measurements_from(self.measurements, self.signed_by)
         object.__setattr__(self, "measurements", file)
         object.__setattr__(self, "signed_by", keys)
+        object.__setattr__(self, "cost", self._found_cost())
+
+    def _found_cost(self) -> Cost | None:
+        if self.cost is None:
+            return None
+        from onnxrewrite.measure.cost_table import cost_named
+
+        if isinstance(self.cost, str | os.PathLike):
+            found = cost_named(self.cost, signed_by=self.signed_by, threads=self.threads)
+        else:
+            found = self.cost
+        if found is None:
+            return None
+        if not callable(getattr(found, "of", None)):
+            raise UsageError(f"cost must be clock, bytes, operations, a file, or have a method of, not {found!r}")
+        if self.lowering != "fastest":
+            raise UsageError(f"a cost model chooses where lower is fastest, and it is {self.lowering}; leave one out")
+        return found
+
+    @property
+    def model_of_cost(self) -> Cost | None:
+        """The cost model; None for the clock."""
+        return None if isinstance(self.cost, str | os.PathLike) else self.cost
 
     @property
     def lowering(self) -> Lowering:

@@ -57,6 +57,8 @@ class Speed:
         skipped: The reason why nothing was measured; empty where it was.
         binding: The sizes at which it was measured.
         threads: Within an operator; 0 is ONNX Runtime's choice.
+        cost: The cost model that stood in place of the clock, by its name; empty for the clock.  What is said of times
+            here is said of costs then.
         ratio: Time of the result to that of the original, both with all of ONNX Runtime's own optimizations; None where
             nothing was measured.
         level: The level of these at which the result is fastest; ``session`` opens it so.
@@ -71,6 +73,7 @@ class Speed:
     skipped: str = ""
     binding: Mapping[str, int] = field(default_factory=dict)
     threads: int = 0
+    cost: str = ""
     ratio: Interval | None = None
     level: Level = "all"
     level_ratio: Interval | None = None

@@ -277,8 +277,8 @@ class _Run:
 
     @contextmanager
     def _original(self) -> Iterator[onnx.ModelProto | str | None]:
-        """The original in a form that runs; None where nothing is to be run."""
-        if self.level == "off":
+        """The original in a form that runs; None where nothing is to be run or costed."""
+        if self.level == "off" and self.request.model_of_cost is None:
             yield None
             return
         with self._opened(self._compared) as original:
@@ -286,7 +286,7 @@ class _Run:
 
     def _baseline(self, original: onnx.ModelProto | str | None) -> Baseline | None:
         """The original, to compare with; its outputs are computed once."""
-        if original is None:
+        if original is None or self.level == "off":
             return None
         from onnxrewrite.checks.model import Baseline
 

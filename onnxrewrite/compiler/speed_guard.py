@@ -1,4 +1,4 @@
-"""Never slower: what a run of ``apply`` measures, and what it leaves out for that.
+"""Never slower: what a run of ``apply`` measures, or has told by a cost model, and what it leaves out for that.
 
 Rewrites of the lower stage are chosen for the whole model: see ``kernel_choice.py``.  The result is timed against the
 original.  A rule that slows it down all the same is found by bisection and left out, and if that does not help, all of
@@ -28,11 +28,16 @@ from onnxrewrite.rewrite.trace import Trace
 if TYPE_CHECKING:
     from onnxrewrite.checks.model import Baseline
     from onnxrewrite.compiler.kernel_choice import KernelChoice
+    from onnxrewrite.measure.ab_timing import Comparison
+    from onnxrewrite.measure.choice import Scale
+    from onnxrewrite.measure.cost_models import Cost
     from onnxrewrite.measure.database.known import Known
     from onnxrewrite.measure.timing import Interval
     from onnxrewrite.runtime.settings import Setting
 
 Opened: TypeAlias = onnx.ModelProto | str
+
+_TAKES = "takes {:.2f} times as long as the original"
 
 _MOST = 3
 """If the whole is slower without so many rules, too, it is left as it was."""
@@ -46,9 +51,20 @@ def measurements(request: Request, verdicts: Verdicts) -> Known | None:
     """
     if request.lowering != "fastest" or verdicts.losses is not None:
         return None
-    from onnxrewrite.measure.database.known import Database, frozen
+    from onnxrewrite.measure.database.known import Database, Frozen, frozen
 
+    if request.model_of_cost is not None:
+        return Frozen({}, "")
     return frozen(request.measurements, request.signed_by) if request.measurements is not None else Database()
+
+
+def _name(request: Request) -> str:
+    """The name of the cost model; empty for the clock."""
+    if request.model_of_cost is None:
+        return ""
+    from onnxrewrite.measure.cost_models import name_of
+
+    return name_of(request.model_of_cost)
 
 
 class SpeedGuard:
@@ -77,7 +93,7 @@ class SpeedGuard:
         clock: Clock,
         known: Known | None,
     ):
-        self.speed = Speed(request.lowering, threads=request.threads)
+        self.speed = Speed(request.lowering, threads=request.threads, cost=_name(request))
         self._loop = rounds
         self._rules = {r.name: r for r in rules}
         self._target = target
@@ -128,10 +144,13 @@ class SpeedGuard:
     def _slowed(self, made: Round, rewrite: Callable[[], Round]) -> bool:
         from onnxrewrite.measure.ab_timing import is_slower
 
+        assert self._kernels is not None
+        most = 1 + self._kernels.models.margin
         seen = self._timed(made.model)
-        slow = self._brakes(made.trace, rewrite) if seen is not None and is_slower(seen) else []
+        slow = self._brakes(made.trace, rewrite, most) if seen is not None and is_slower(seen, most) else []
         if slow and seen is not None:
-            reason = f"with it the model takes {seen.median:.2f} times as long as the original"
+            takes = "costs {:.2f} times what the original does" if self.speed.cost else _TAKES
+            reason = f"with it the model {takes.format(seen.median)}"
             self.speed.slower |= dict.fromkeys(slow, reason)
             self._loop.without |= set(slow)
             return True
@@ -152,6 +171,8 @@ class SpeedGuard:
     def _reason_to_skip(self, original: Opened | None) -> str:
         if self.speed.lower != "fastest":
             return f"not asked for (--lower {self.speed.lower})"
+        if self._request.model_of_cost is not None:
+            return ""
         if original is None:
             return "nothing is run (--check off)"
         if self._target.provider is None:
@@ -161,9 +182,18 @@ class SpeedGuard:
 
     def _measure(self, original: Opened, baseline: Baseline | None) -> None:
         from onnxrewrite.compiler.kernel_choice import KernelChoice
+        from onnxrewrite.measure.choice import Chooser
+
+        asked = self._request
+        cost = asked.model_of_cost
+        scale, models = self._by_clock(original, baseline) if cost is None else self._by_cost(original, cost)
+        chooser = Chooser(self._rules, self._loop.lower, self.speed.binding, scale, asked.seed)
+        self._kernels = self._loop.kernels = KernelChoice(chooser, models, (self._target.name, asked.withheld))
+
+    def _by_clock(self, original: Opened, baseline: Baseline | None) -> tuple[Scale, Comparison]:
         from onnxrewrite.inputs.workload import workload
         from onnxrewrite.measure.ab_timing import ABTiming
-        from onnxrewrite.measure.choice import Chooser
+        from onnxrewrite.measure.region_timing import RegionTiming
         from onnxrewrite.measure.timing import Allowance
 
         asked = self._request
@@ -174,9 +204,17 @@ class SpeedGuard:
         assert self._known is not None
         setting, known, allowance = self._setting(), self._known, Allowance(asked.budget)
         timing = ABTiming(original, found, setting, known, allowance)
-        chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, allowance, known)
-        chooser.whole = lambda: timing.seconds
-        self._kernels = self._loop.kernels = KernelChoice(chooser, timing, (self._target.name, asked.withheld))
+        return RegionTiming(setting, allowance, known, lambda: timing.seconds), timing
+
+    def _by_cost(self, original: Opened, cost: Cost) -> tuple[Scale, Comparison]:
+        from onnxrewrite.inputs.workload import at_typical_sizes
+        from onnxrewrite.measure.cost_comparison import CostComparison
+
+        asked = self._request
+        found = at_typical_sizes(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
+        self.speed.binding = found.binding
+        comparison = CostComparison(original, found.binding, found.feeds, cost)
+        return comparison, comparison
 
     def _setting(self) -> Setting:
         from onnxrewrite.runtime.settings import Setting
@@ -189,12 +227,12 @@ class SpeedGuard:
 
         assert self._kernels is not None
         with by_reference(model) as candidate:
-            return self._kernels.timing.against(candidate)
+            return self._kernels.models.against(candidate)
 
-    def _brakes(self, trace: Trace, rewrite: Callable[[], Round]) -> list[str]:
+    def _brakes(self, trace: Trace, rewrite: Callable[[], Round], most: float) -> list[str]:
         """The rules to leave out of a result that is slower than the original: the one that makes it so, all of them
         once that was found often enough or the time is up, none where the original in the same opset is as slow."""
-        from onnxrewrite.measure.ab_timing import MARGIN, is_slower, slowest
+        from onnxrewrite.measure.ab_timing import is_slower, slowest
 
         order = [stage.name.lower() for stage in Stage]
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
@@ -212,22 +250,22 @@ class SpeedGuard:
 
         try:
             bare = timed(groups)
-            most = max(1 + MARGIN, bare.median if bare is not None else 0.0)  # another opset alone can cost that
-            name = slowest(groups, lambda without: is_slow(without, most))
+            allowed = max(most, bare.median if bare is not None else 0.0)  # another opset alone can cost that
+            name = slowest(groups, lambda without: is_slow(without, allowed))
         finally:
             self._loop.without = before
         return [name] if name is not None else []
 
     @property
     def _is_time_up(self) -> bool:
-        return self._kernels is not None and self._kernels.timing.allowance.left <= 0
+        return self._kernels is not None and self._kernels.models.is_time_up
 
     def _choose_level(self, model: ir.Model) -> None:
         from onnxrewrite.runtime.references import by_reference
 
         assert self._kernels is not None
         with by_reference(model) as candidate:
-            self.speed.level, self.speed.level_ratio = self._kernels.timing.best_level(candidate)
+            self.speed.level, self.speed.level_ratio = self._kernels.models.best_level(candidate)
 
     def _remember(self, model: ir.Model) -> None:
         """Store with the model how it is to be opened, where that is not the default."""

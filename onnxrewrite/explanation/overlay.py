@@ -20,6 +20,8 @@ import onnx_ir as ir
 from onnxrewrite.explanation.cover import PART, WHOLE, Cover, Fault, head, joined, only, rank
 from onnxrewrite.explanation.near_miss import size
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.blocks import Outer, Repeat
+from onnxrewrite.pattern.carried import layer_from_last
 from onnxrewrite.pattern.chain import Piece, is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE, called, resolve
 from onnxrewrite.pattern.match import Binding
@@ -95,7 +97,7 @@ class Overlay:
         """The best cover whose first output is ``value``, the anchor itself right or wrong."""
         found = self._at(pattern[0], value, None, skips=0, root=True)
         for item in pattern[1:]:
-            below = self._plain._candidates(item, Binding(dict(found.bound)))
+            below = self._plain.candidates(item, Binding(dict(found.bound)))
             options = [joined([found, self._at(item, v, None)]) for v in below if v is not value]
             found = min([*options, joined([found, self._absent(item, "nothing")])], key=rank)
         return found
@@ -106,7 +108,7 @@ class Overlay:
         self, item: Term, value: ir.Value, reader: ir.Node | None, skips: int = _SKIPS, root: bool = False
     ) -> Cover:
         """The best cover of ``item`` at a value, which ``reader`` reads."""
-        if isinstance(item, Capture | Literal):
+        if isinstance(item, Capture | Literal | Outer):
             return self._leaf(item, value, reader)
         key = item, value, reader, skips, root
         if key not in self._known:
@@ -134,6 +136,8 @@ class Overlay:
                 return found.having({(item, "alternative"): which, item: value})
             case AnyNode():
                 return self._node(item, value)
+            case Repeat():
+                return self._row(item, value, reader)
             case Sum() | Product():
                 return self._chain(item, value, root)
             case Power(base=base):
@@ -213,6 +217,14 @@ class Overlay:
             return Cover().having({item: value}, Fault(reason, item, cost=WHOLE))
         return Cover().having({}, Fault(reason, item, 1, WHOLE))
 
+    def _row(self, item: Repeat, value: ir.Value, reader: ir.Node | None) -> Cover:
+        """The cover of layers: of the last one, and what is wrong with those above it."""
+        found, misses = self._plainly(item, value, Binding())
+        if found is not None:
+            return Cover(found.bound)
+        last = self._at(item.block, value, reader)
+        return last if last.faults else last.having({item: value}, Fault(misses.reason, item))
+
     def _call(self, item: Call, whole: Term, index: int, value: ir.Value) -> Cover | None:
         node = self._producer(value)
         if node is None or node.op_type not in item.op_types or node.domain != item.domain:
@@ -234,10 +246,19 @@ class Overlay:
             for order in orders
         ]
         given = min(operands, key=rank)
-        of = next((t.of for t in item.inputs[-1:] if isinstance(t, Each)), None)
-        rest = actual[len(terms) :] if of is not None else []
-        each = [Cover(faults=self._at(of, v, node).faults) for v in rest if v is not None and of is not None]
-        return joined([own, given, *each])
+        rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
+        more = [v for v in actual[len(terms) :] if v is not None]
+        return joined([own, given, *(self._each(rest, more, node) if rest is not None else ())])
+
+    def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node) -> Iterator[Cover]:
+        """The faults of the remaining inputs; of those that carry something on with their place in the row."""
+        for left, value in enumerate(reversed(values) if rest.of is not None else ()):
+            assert rest.of is not None
+            faults = self._at(rest.of, value, node).faults
+            if rest.carry:
+                where = f", in {layer_from_last(left)}"
+                faults = {key: replace(fault, reason=f"{fault.reason}{where}") for key, fault in faults.items()}
+            yield Cover(faults=faults)
 
     def _own(
         self,
@@ -356,7 +377,7 @@ class Overlay:
     def _plainly(self, item: Term, value: ir.Value, binding: Binding) -> tuple[Binding | None, Misses]:
         """The plain matcher's binding of a term at a value, or None, and its misses."""
         misses = Misses()
-        return next(RecursiveMatcher(self.facts, self.graph, misses)._term(item, value, binding), None), misses
+        return next(RecursiveMatcher(self.facts, self.graph, misses).term(item, value, binding), None), misses
 
     def _producer(self, value: ir.Value) -> ir.Node | None:
         return self._plain._producer(value)

@@ -35,8 +35,9 @@ class Forgiving(RecursiveMatcher):
         super().__init__(facts, graph)
         self.item = item
 
-    def _term(self, item: Term, value: ir.Value, binding: Binding) -> Iterator[Binding]:
-        found = list(super()._term(item, value, binding))
+    def term(self, item: Term, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        """The matches of a term, or one where nothing is asked of it."""
+        found = list(super().term(item, value, binding))
         if not found and item is self.item and self._can_go(item, value):
             found = [binding if isinstance(item, Literal) else binding.bind(item, resolve(value))]
         yield from found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from onnxrewrite.errors import ModelError
+from onnxrewrite.errors import NOT_RUN, ModelError
 from onnxrewrite.inputs.bindings import Binding, role_of, typical
 from onnxrewrite.inputs.sample import Sampler, Trial, attempt
 from onnxrewrite.runtime.session import ModelLike, Runnable, is_short_of_memory, open_session, skeleton
@@ -70,6 +70,19 @@ def workload(
     if is_short_of_memory(reason):
         raise ModelError("memory does not suffice to run the model; use --dim for smaller sizes, or --memory-limit")
     raise ModelError(f"no inputs found at which the model runs: {reason}; use --input or --dim")
+
+
+def at_typical_sizes(
+    model: ModelLike, *, dims: Mapping[str, int] | None = None, inputs: Feeds | None = None, seed: int = 0
+) -> Workload:
+    """The same without running the model: the sizes that are given, typical ones where none is, and inputs of these;
+    without inputs where they cannot be made."""
+    sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
+    binding = typical(sampler.specs, sampler.bound)
+    try:
+        return Workload(binding, sampler.feeds(binding))
+    except NOT_RUN:
+        return Workload(binding, {})
 
 
 def batch_dims(model: ModelLike) -> list[str]:

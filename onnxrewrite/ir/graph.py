@@ -59,6 +59,14 @@ def _inside(graph: ir.Graph) -> Iterator[ir.Graph]:
             yield from _inside(each)
 
 
+def with_inner(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Nodes, each followed by those of the graphs inside it."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from with_inner(graph)
+
+
 def outer_values(node: ir.Node) -> list[ir.Value]:
     """The values that the subgraphs of a node read from outside of it."""
     graphs = subgraphs(node)
@@ -149,7 +157,7 @@ def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value
 
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
     """True if two graphs are equal but for the order of nodes and the names of inner values: operators, attributes,
-    constants, wiring, and the names of inputs are equal."""
+    constants, wiring, bodies, and the names of inputs are equal."""
     import networkx as nx
     from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
 
@@ -172,12 +180,19 @@ def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[ir.Node | ir.Value]:
             result.add_node(value, label=_value_label(value))
         return value
 
-    for node in graph:
+    for node in with_inner(graph):
         result.add_node(node, label=_node_label(node))
-    for node in graph:
+    for node in with_inner(graph):
         for place, value in enumerate(node.inputs):
             if value is not None:
                 result.add_edge(vertex(value), node, place=(value.index(), place))
+        for name, attribute in node.attributes.items():
+            body = attribute.as_graph() if _is_body(attribute) else None
+            for place, value in enumerate(body.outputs if body is not None else ()):
+                result.add_edge(vertex(value), node, place=(name, value.index(), place))
+            for place, value in enumerate(body.inputs if body is not None else ()):
+                result.add_node(value, label=("formal", place))
+                result.add_edge(value, node, place=(name, "formal", place))
     for place, value in enumerate(graph.outputs):
         result.add_node(("output", place), label=("output", place))
         result.add_edge(vertex(value), ("output", place), place=(value.index(), 0))
@@ -196,10 +211,16 @@ def _node_label(node: ir.Node) -> Hashable:
     return (node.domain, node.op_type, tuple(attributes), len(node.outputs))
 
 
+def _is_body(attribute: ir.Attr) -> bool:
+    return attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
+
+
 def _attribute_label(attribute: ir.Attr) -> str:
     """An attribute as text, floats as they are stored, in float32."""
     if attribute.is_ref():
         return f"@{attribute.ref_attr_name}"
+    if _is_body(attribute):  # what is in it has labels of its own
+        return "graph"
     if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         return str(np.float32(attribute.value).tolist())
     if attribute.type == ir.AttributeType.TENSOR:
@@ -224,50 +245,80 @@ def extract(
     """Cut ``nodes`` out into a model of their own, which shares the constants' tensors.
 
     Args:
-        nodes: In topological order; none may have a subgraph that reads from outside of it.
+        nodes: In topological order, with the graphs inside them, which read inputs, constants and what nodes compute.
         inputs: The values that the part may read; constants among the values read become initializers.
         outputs: The computed values; each goes through an Identity, for it may be an input or a constant as well.
         opset_imports: Domain to version.
         name: Of the graph.
         modernize: If True, a node written for a newer version raises its domain's; else it keeps its own version.
     """
-    mapping: dict[ir.Value, ir.Value] = {}
-    initializers: list[ir.Value] = []
-
-    def copy(value: ir.Value) -> ir.Value:
-        if value not in mapping:
-            mapping[value] = _copy_value(value, f"v{len(mapping)}")
-            tensor = constant_tensor(value)
-            if tensor is not None:
-                mapping[value].const_value = tensor
-                initializers.append(mapping[value])
-        return mapping[value]
-
-    graph_inputs = []
-    for value in dict.fromkeys(inputs):
-        mapping[value] = _copy_value(value, f"v{len(mapping)}")
-        graph_inputs.append(mapping[value])
-    copies: list[ir.Node] = []
-    for node in nodes:
-        if node.op_type == "Constant" and constant_tensor(node.outputs[0]) is not None:
-            continue
-        if outer_values(node):
-            raise ValueError(f"{node.op_type} `{node.name}` has a subgraph that reads from outside")
-        read = [None if v is None else copy(v) for v in node.inputs]
-        version = None if modernize else node.version
-        made = ir.Node(
-            node.domain, node.op_type, read, node.attributes.values(), num_outputs=len(node.outputs), version=version
-        )
-        for new, old in zip(made.outputs, node.outputs, strict=True):
-            new.name, new.type, new.shape = f"v{len(mapping)}", old.type, old.shape
-            mapping[old] = new
-        copies.append(made)
-    results = [_as_output(copy(v), copies, place) for place, v in enumerate(outputs)]
+    copies = _Copies(modernize)
+    graph_inputs = [copies.new(value) for value in dict.fromkeys(inputs)]
+    made = copies.of(nodes)
+    results = [_as_output(copies.read(v), made, place) for place, v in enumerate(outputs)]
     imports = dict(opset_imports)
-    for node in nodes:
+    for node in with_inner(nodes):
         imports[node.domain] = max(imports.get(node.domain, 1), (node.version if modernize else None) or 1)
-    graph = ir.Graph(graph_inputs, results, nodes=copies, initializers=initializers, opset_imports=imports, name=name)
+    constants = copies.constants
+    graph = ir.Graph(graph_inputs, results, nodes=made, initializers=constants, opset_imports=imports, name=name)
     return ir.Model(graph, ir_version=10)
+
+
+class _Copies:
+    """Copies of nodes with their bodies; constants that they read become initializers outside of all of these.
+
+    Args:
+        modernize: True if no node keeps a version of its own.
+    """
+
+    def __init__(self, modernize: bool):
+        self.constants: list[ir.Value] = []
+        self._modernize = modernize
+        self._known: dict[ir.Value, ir.Value] = {}
+        self._inside: ir.Node | None = None
+
+    def new(self, value: ir.Value) -> ir.Value:
+        """A copy of a value that something else gives."""
+        self._known[value] = _copy_value(value, f"v{len(self._known)}")
+        return self._known[value]
+
+    def read(self, value: ir.Value) -> ir.Value:
+        """The copy of a value."""
+        if value not in self._known:
+            tensor, inside = constant_tensor(value), self._inside
+            if tensor is None and inside is not None:
+                raise ValueError(f"{inside.op_type} `{inside.name}` has a subgraph that reads from outside")
+            made = self.new(value)
+            if tensor is not None:
+                made.const_value = tensor
+                self.constants.append(made)
+        return self._known[value]
+
+    def of(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+        """The copies of nodes in topological order, constants left out."""
+        is_constant = (n.op_type == "Constant" and constant_tensor(n.outputs[0]) is not None for n in nodes)
+        return [self._node(node) for node, skipped in zip(nodes, is_constant, strict=True) if not skipped]
+
+    def _node(self, node: ir.Node) -> ir.Node:
+        read = [None if v is None else self.read(v) for v in node.inputs]
+        around, self._inside = self._inside, node if subgraphs(node) else self._inside
+        attributes = [self._attribute(each) for each in node.attributes.values()]
+        self._inside = around
+        version = None if self._modernize else node.version
+        made = ir.Node(node.domain, node.op_type, read, attributes, num_outputs=len(node.outputs), version=version)
+        for new, old in zip(made.outputs, node.outputs, strict=True):
+            new.name, new.type, new.shape = f"v{len(self._known)}", old.type, old.shape
+            self._known[old] = new
+        return made
+
+    def _attribute(self, attribute: ir.Attr) -> ir.Attr:
+        if not _is_body(attribute):
+            return attribute
+        body = attribute.as_graph()
+        given = [self.new(value) for value in body.inputs]
+        nodes = self.of(list(body))
+        results = [self.read(value) for value in body.outputs]
+        return ir.AttrGraph(attribute.name, ir.Graph(given, results, nodes=nodes, name=body.name))
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:

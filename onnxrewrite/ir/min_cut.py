@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import pairwise
 
-Cost = tuple[Hashable, Hashable, int | None]
+Edge = tuple[Hashable, Hashable, int | None]
 """The cost of having the first vertex on the side of the source and the second on the sink's; None forbids it."""
 
 _FORBIDDEN = 1 << 62
@@ -34,7 +34,7 @@ class Cut:
             two vertices add up, so that one told for one of them is not told again for the other.
     """
 
-    def __init__(self, source: Hashable, sink: Hashable, costs: Callable[[Hashable], Iterable[Cost]]):
+    def __init__(self, source: Hashable, sink: Hashable, costs: Callable[[Hashable], Iterable[Edge]]):
         self._source, self._sink, self._costs = source, sink, costs
         self._room: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
         self._explored: set[Hashable] = {source, sink}

@@ -356,6 +356,8 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
     ("com.microsoft", "QGemm"): _qgemm,
+    ("com.microsoft", "FusedConv"): _as_standard("Conv", slice(2), 0),
+    ("com.microsoft", "FusedGemm"): _as_standard("Gemm", slice(2), 0),
     ("com.microsoft", "MultiHeadAttention"): _presents,
     ("com.microsoft", "QLinearAveragePool"): _as_standard("AveragePool", slice(1), 0),
     ("com.microsoft", "QLinearGlobalAveragePool"): _global_pool,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
-from onnxrewrite.ir.graph import outer_values, subgraphs
+from onnxrewrite.ir.graph import outer_values, subgraphs, with_inner
 
 
 class Order:
@@ -65,7 +65,7 @@ class Order:
             above = [p for v in _read(node) if (p := v.producer()) is not None]
             if any(self.rank(p) >= place for p in above if p not in inside):
                 self.is_sorted = False
-            self._ranks[node] = max([place, *map(self.rank, above)])
+            self._ranks.update(dict.fromkeys(with_inner([node]), max([place, *map(self.rank, above)])))
             inside.add(node)
 
     def redirect(self, value: ir.Value, readers: Iterable[ir.Node]) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import onnx
 
@@ -64,6 +65,35 @@ _MEMORY = 0.75
 _NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
+class Comparison(Protocol):
+    """Compares candidates with the original, whole models all of them.
+
+    Attributes:
+        margin: A model that costs so much more, and beyond doubt, costs more.
+        close: Half of this is a difference between two candidates that does not matter.
+    """
+
+    margin: float
+    close: float
+
+    @property
+    def is_time_up(self) -> bool:
+        """True if nothing more is to be measured."""
+        ...
+
+    def against(self, candidate: onnx.ModelProto | str) -> Interval | None:
+        """Cost of the candidate to that of the original; None where it is not known."""
+        ...
+
+    def race(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Interval] | None:
+        """Cost of each candidate to that of the original; None where one is not known."""
+        ...
+
+    def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
+        """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at all."""
+        ...
+
+
 @dataclass
 class ABTiming:
     """Times candidates against the original.
@@ -77,6 +107,7 @@ class ABTiming:
 
     Attributes:
         measured: The number of candidates that were timed, not remembered.
+        margin, close: See ``Comparison``.
     """
 
     original: onnx.ModelProto | str
@@ -85,6 +116,8 @@ class ABTiming:
     known: Known = field(default_factory=Database)
     allowance: Allowance = field(default_factory=lambda: Allowance(math.inf))
     measured: int = 0
+    margin: float = MARGIN
+    close: float = CLOSE
     _runner: Runner | None = None
 
     def against(self, candidate: onnx.ModelProto | str) -> Interval | None:
@@ -129,6 +162,11 @@ class ABTiming:
             timings = interleave(tasks, seconds=seconds, least=least, enough=self._is_precise)
         pairs = ({"before": timings[""], "after": timings[name]} for name in runners)
         return [rows.figures(pair, (_RATIO,), of_processor=self.setting.is_serial) for pair in pairs]
+
+    @property
+    def is_time_up(self) -> bool:
+        """True if the allowance is spent."""
+        return self.allowance.left <= 0
 
     @cached_property
     def seconds(self) -> float:
@@ -200,9 +238,18 @@ class ABTiming:
 
     def _question(self, kind: Kind, candidate: onnx.ModelProto | str, ratios: tuple[str, ...]) -> Question:
         """Whole models are told by their digests: their text may be long, and is nobody else's business."""
-        region = "".join(f"{n} sha256:{_digest(m)}\n" for n, m in (("before", self.original), ("after", candidate)))
-        sizes = tuple(f"{name}={size}" for name, size in sorted(self.workload.binding.items()))
-        return Question(kind, region, sizes, self.setting, ratios)
+        region = "".join(f"{n} {model_text(m)}" for n, m in (("before", self.original), ("after", candidate)))
+        return Question(kind, region, sizes_of(self.workload.binding), self.setting, ratios)
+
+
+def model_text(model: onnx.ModelProto | str) -> str:
+    """The text by which a whole model is told: a line with its digest."""
+    return f"sha256:{_digest(model)}\n"
+
+
+def sizes_of(binding: Mapping[str, int]) -> tuple[str, ...]:
+    """The sizes at which a whole model is compared: ``batch=1``."""
+    return tuple(f"{name}={size}" for name, size in sorted(binding.items()))
 
 
 def opened_bytes(model: onnx.ModelProto | str) -> int:

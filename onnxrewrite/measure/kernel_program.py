@@ -20,6 +20,9 @@ Part: TypeAlias = str | tuple[int, int]
 _UNIT = 1e-6
 """Seconds in which gains are counted: the solver works with numbers around 1."""
 
+_MOST = 1e6
+"""The largest gain in the solver's eyes; of a cost model the unit may be bytes."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -41,12 +44,13 @@ def best(steps: Sequence[Step], gains: Sequence[float]) -> frozenset[int] | None
 
     Args:
         steps: The rewrites; one that builds on another comes after it.
-        gains: Seconds that each saves.
+        gains: Seconds that each saves, or what a cost model counts.
     """
     if not steps:
         return frozenset()
     program = Program()
-    chosen = [program.addBinary(obj=gain / _UNIT) for gain in gains]
+    unit = max(_UNIT, max(map(abs, gains)) / _MOST)
+    chosen = [program.addBinary(obj=gain / unit) for gain in gains]
     remove, replace = defaultdict[Part, list[int]](list), defaultdict[Part, list[int]](list)
     for number, step in enumerate(steps):
         for part in sorted(step.covers, key=str):  # the order may decide which of two equal optima is found

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.timing import LEAST, MOST, Timing, interleave
-from onnxrewrite.runtime.costs import FREE, Cost, Tensor, cost
+from onnxrewrite.runtime.kernel_work import FREE, Tensor, Work, work
 from onnxrewrite.runtime.session import openable
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner, options_of
 from onnxrewrite.system import temporary
@@ -47,7 +47,7 @@ class Kernel:
         op_type: The operator, by ONNX Runtime's name.
         samples: Seconds in each run, kernels of inner graphs left out; 0 where it did not run.
         calls: In one run; more than one in a loop.
-        cost: Of all calls together.
+        work: Of all calls together.
         dtype: Of the largest input, by ONNX Runtime's name; ``float`` for none.
         shapes: Of the inputs and the outputs of the first call.
         provider: The execution provider that runs it.
@@ -57,7 +57,7 @@ class Kernel:
     op_type: str
     samples: tuple[float, ...] = field(repr=False)
     calls: int
-    cost: Cost
+    work: Work
     dtype: str
     shapes: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = field(repr=False)
     provider: str = ""
@@ -222,16 +222,16 @@ def _kernels(runs: Sequence[Sequence[_Event]], overhead: float) -> Iterator[Kern
             op_type=op_type,
             samples=tuple(samples[name, op_type]),
             calls=len(calls),
-            cost=sum((_cost(op_type, *s) for s in shapes), FREE),
+            work=sum((_work(op_type, *s) for s in shapes), FREE),
             dtype=max(shapes[0][0], key=lambda t: t.nbytes).dtype if shapes[0][0] else "float",
             shapes=shapes[0],
             provider=calls[0].arguments.get("provider", ""),
         )
 
 
-def _cost(op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Cost:
+def _work(op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
     """A control operator moves nothing by itself."""
-    return FREE if op_type in _CONTROL else cost(op_type, inputs, outputs)
+    return FREE if op_type in _CONTROL else work(op_type, inputs, outputs)
 
 
 def _shapes(arguments: Plain) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -239,7 +239,7 @@ def _near_miss(rule: Rule, places: Sequence[tuple[ir.Node, str]], kernel_of: Map
         kernels = {kernel_of[n] for n in names if n in kernel_of} - taken
         taken |= kernels
         gain += sum(k.seconds for k in kernels)
-        gain -= max((k.seconds for k in kernels if k.cost.flops != 0), default=0.0)
+        gain -= max((k.seconds for k in kernels if k.work.flops != 0), default=0.0)
     return Opportunity(
         kind="near miss",
         name=rule.name,

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.measure.timing import interleave
-from onnxrewrite.runtime.costs import Cost
+from onnxrewrite.runtime.kernel_work import Work
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import Setting, open_runner
 
@@ -58,20 +58,20 @@ class Peaks:
     bandwidth: float
     dispatch: float
 
-    def seconds(self, cost: Cost, calls: int = 1) -> float:
-        """The least time that ``calls`` kernels with this cost together can take."""
-        return max(self.times(cost, calls).values())
+    def seconds(self, work: Work, calls: int = 1) -> float:
+        """The least time that ``calls`` kernels with this work together can take."""
+        return max(self.times(work, calls).values())
 
-    def bound(self, cost: Cost, calls: int = 1) -> str:
+    def bound(self, work: Work, calls: int = 1) -> str:
         """The lowest roof: ``compute``, ``memory`` or ``dispatch``."""
-        times = self.times(cost, calls)
+        times = self.times(work, calls)
         return max(times, key=lambda name: times[name])
 
-    def times(self, cost: Cost, calls: int = 1) -> dict[str, float]:
+    def times(self, work: Work, calls: int = 1) -> dict[str, float]:
         """Seconds by roof; unknown operations are taken for few."""
         return {
-            "memory": cost.bytes / self.bandwidth,
-            "compute": (cost.flops or 0) / self.flops,
+            "memory": work.bytes / self.bandwidth,
+            "compute": (work.flops or 0) / self.flops,
             "dispatch": calls * self.dispatch,
         }
 

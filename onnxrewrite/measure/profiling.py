@@ -35,7 +35,7 @@ from onnxrewrite.measure.peaks import Peaks, measured_as, peaks
 from onnxrewrite.measure.timing import Interval, Span, ratio
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
-from onnxrewrite.runtime.costs import FREE, Cost
+from onnxrewrite.runtime.kernel_work import FREE, Work
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.system.arrays import Feeds
 
@@ -105,7 +105,7 @@ class Entry:
         kernels: The number of kernels.
         seconds: In one run.
         share: Of the run, from 0 to 1.
-        cost: Operations and bytes.
+        work: Operations and bytes.
         bound: The roof that is the lowest for most of the time: ``compute``, ``memory`` or ``dispatch``.
         attainable: The least seconds that the roofs allow.
         nodes: The model's nodes that it stands for; none for a kernel that ONNX Runtime added.
@@ -118,7 +118,7 @@ class Entry:
     kernels: int
     seconds: float
     share: float
-    cost: Cost
+    work: Work
     bound: str
     attainable: float
     nodes: tuple[str, ...] = ()
@@ -138,8 +138,8 @@ class Entry:
             "kernels": self.kernels,
             "seconds": self.seconds,
             "share": self.share,
-            "flops": self.cost.flops,
-            "bytes": self.cost.bytes,
+            "flops": self.work.flops,
+            "bytes": self.work.bytes,
             "bound": self.bound,
             "attainable": self.attainable,
             "efficiency": self.efficiency,
@@ -284,16 +284,16 @@ def _by_kernel(
     found = []
     for kernel in of_model.kernels:
         nodes = of_model.nodes.get(kernel.name, ())
-        roof = roofs.of(kernel.dtype, kernel.cost.flops)
+        roof = roofs.of(kernel.dtype, kernel.work.flops)
         entry = Entry(
             name=kernel.name,
             op_type=kernel.op_type,
             kernels=1,
             seconds=kernel.seconds,
             share=kernel.seconds / latency if latency else 0.0,
-            cost=kernel.cost,
-            bound=roof.bound(kernel.cost, kernel.calls),
-            attainable=roof.seconds(kernel.cost, kernel.calls),
+            work=kernel.work,
+            bound=roof.bound(kernel.work, kernel.calls),
+            attainable=roof.seconds(kernel.work, kernel.calls),
             nodes=tuple(nodes),
             operators=Counter(op_types[n] for n in nodes if op_types.get(n, "Constant") != "Constant"),
             seen=_together([seen[n] for n in nodes if n in seen]),
@@ -324,7 +324,7 @@ def _by_operator(kernels: Iterable[Entry]) -> tuple[Entry, ...]:
             kernels=len(entries),
             seconds=sum(e.seconds for e in entries),
             share=sum(e.share for e in entries),
-            cost=sum((e.cost for e in entries), FREE),
+            work=sum((e.work for e in entries), FREE),
             bound=max(bounds, key=lambda b: bounds[b]),
             attainable=sum(e.attainable for e in entries),
             nodes=tuple(n for e in entries for n in e.nodes),

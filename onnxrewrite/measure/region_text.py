@@ -19,10 +19,18 @@ from onnxrewrite.measure.site_benchmark import Subject
 SHOWN = 16
 """Sizes up to this are told as they are; larger constants by their size, for their values do not bear on the time."""
 
+_BEFORE, _AFTER = "before\n", "after\n"
+
 
 def region(found: Subject) -> str:
     """The text of both sides; sizes that the model fixes are told to a power of two."""
-    return f"before\n{_printed(found.before)}after\n{_printed(found.after)}"
+    return f"{_BEFORE}{printed(found.before)}{_AFTER}{printed(found.after)}"
+
+
+def sides(text: str) -> tuple[str, str]:
+    """The texts of both sides of a ``region``."""
+    before, _, after = text.partition(f"\n{_AFTER}")
+    return f"{before.removeprefix(_BEFORE)}\n", after
 
 
 def sizes(found: Subject) -> tuple[str, ...]:
@@ -36,7 +44,8 @@ def near(size: int) -> int:
     return size if size <= SHOWN else int(2 ** round(math.log2(size)))
 
 
-def _printed(side: onnx.ModelProto) -> str:
+def printed(side: onnx.ModelProto) -> str:
+    """The text of one side."""
     model = preserved.deserialized(side)
     for value in model.graph.outputs:
         if not value.is_graph_input():

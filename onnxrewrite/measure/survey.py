@@ -67,7 +67,7 @@ class Rewrites:
     @property
     def are_known(self) -> bool:
         """True if each was measured, or cannot be; not if there was no time for it."""
-        return all(met.weighed != self.chooser.known.missing for met in self.met)
+        return all(met.weighed != self.chooser.scale.known.missing for met in self.met)
 
     def number(self, site: Site, parts: dict[ir.Node, frozenset[Part]]) -> int:
         """The number of a rewrite, which is weighed when it is met for the first time."""
@@ -102,7 +102,7 @@ class Rewrites:
         weighed = self.met[number].weighed
         if isinstance(weighed, str):
             return self.alone(number)
-        return "measured slower" if weighed.ratio.low > _HOPELESS else None
+        return self.chooser.scale.more if weighed.ratio.low > _HOPELESS else None
 
     def only(self, chosen: frozenset[int]) -> Loss:
         """Those that were ``chosen``; what had not been met then is judged by itself."""
@@ -123,7 +123,7 @@ class Rewrites:
         return list(dict.fromkeys(choice for choice in found if choice is not None))
 
     def _gain(self, met: Met, end: Callable[[Interval], float]) -> float:
-        """Seconds that a rewrite saves, by one end of what was measured."""
+        """The seconds that a rewrite saves, by one end of what was measured, or what a cost model counts."""
         asked, weighed = self.chooser.rules[met.key[0]], met.weighed
         if isinstance(weighed, str):
             return -1.0 if asked.needs_speedup else _LEAST * _LEAST

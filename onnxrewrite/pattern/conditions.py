@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern import chain
 from onnxrewrite.pattern.among import ANY_NUMBER, Chain, Either, Expected, Here
+from onnxrewrite.pattern.blocks import Repeat
 from onnxrewrite.pattern.chain import SIGNS, is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
@@ -107,6 +108,8 @@ class Conditions:
     def _term(self, item: Term, at: Position, bound: dict[Term, Position]) -> Iterable[Condition]:
         if item in bound:
             yield self._is(Same(at, bound[item]), True)
+        elif isinstance(item, Repeat):  # its captures are its own
+            yield from self._term(item.block, at, {})
         elif len(forms(item)) == 1:
             yield from self._form(forms(item)[0], at, bound)
         else:
@@ -241,6 +244,8 @@ def forms(item: Term) -> tuple[Term, ...]:
     needs one operand only, which can be all there is, that operand."""
     if isinstance(item, AnyOf):
         return tuple(dict.fromkeys(form for each in item.alternatives for form in forms(each)))
+    if isinstance(item, Repeat):
+        return forms(item.block)
     if isinstance(item, Sum | Product) and plan(item).required == 1:
         alone = (forms(t) for t, _ in item.operands if not isinstance(t, Literal | Scalar) and not is_optional(t))
         return (item, *(form for each in alone for form in each))

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema, views
 from onnxrewrite.ir.facts import Dim, Facts, same_shape
 from onnxrewrite.pattern import numbers, paths
+from onnxrewrite.pattern.blocks import Repeat
 from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
 
@@ -85,6 +86,11 @@ class Binding:
         return Binding(self.bound, self.nodes + new, self.remainder) if new else self
 
 
+def _is_row(term: object) -> bool:
+    """True for what is bound to matches that carry something from one to the next."""
+    return (isinstance(term, Each) and bool(term.carry)) or (isinstance(term, tuple) and term[1] == "layers")
+
+
 class Match:
     """A place where a pattern applies, and the bindings of its captures there.
 
@@ -146,10 +152,10 @@ class Match:
         return bound if isinstance(bound, ir.Value) else None
 
     def bindings(self) -> Iterator[tuple[Any, Any]]:
-        """Every term and what it was bound to, also of the matches that an ``Each`` is made of."""
+        """Every term and what it was bound to, also of the matches that an ``Each`` or a ``Repeat`` is made of."""
         for term, bound in self._bound.items():
             yield term, bound
-            for inner in bound if isinstance(term, Each) else ():
+            for inner in bound if isinstance(bound, tuple) else ():
                 if isinstance(inner, Match):
                     yield from inner.bindings()
 
@@ -164,6 +170,11 @@ class Match:
     def alternative(self, term: AnyOf) -> Term:
         """The alternative by which a term was matched."""
         found: Term = self._bound[term, "alternative"]
+        return found
+
+    def layers(self, term: Repeat) -> tuple[Match, ...]:
+        """The matches of the layers that a term was matched by, the first layer first."""
+        found: tuple[Match, ...] = self._bound[term, "layers"]
         return found
 
     def call(self, term: Term) -> Call:
@@ -301,6 +312,11 @@ class Match:
 
     def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
         """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""
+        layers: Iterator[Match] = (m for t, bound in self._bound.items() if _is_row(t) for m in bound)
+        for layer in layers:
+            told = layer.overlooked(mentioned)
+            if told is not None:
+                return told
         for call, names in mentioned.items():
             node = self._bound[call] if self.overlooks(call) else None
             if node is None:

@@ -44,7 +44,7 @@ class ChainMatch:
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
         if self._required > self.tree.leaves.bit_count():
-            self.matcher._miss(
+            self.matcher.miss(
                 binding,
                 lambda: f"expected {self._kind()}, found {self._short(binding)}",
                 self.item,
@@ -110,14 +110,14 @@ class ChainMatch:
         """
         assert piece.value is not None
         if piece.sign == sign:
-            yield from self.matcher._term(item, piece.value, binding)
+            yield from self.matcher.term(item, piece.value, binding)
         elif isinstance(item, Const) and item not in binding.bound and (self._divides or not self.is_product):
-            for matched in self.matcher._term(item, piece.value, binding):
+            for matched in self.matcher.term(item, piece.value, binding):
                 array = numbers.array(self.facts, resolve(piece.value))
                 with np.errstate(divide="ignore"):
                     yield matched.bind(item, 1 / array if self.is_product else -array)
         elif (opposite := flipped(item, self.is_product)) is not None:
-            yield from self.matcher._term(opposite, piece.value, binding)
+            yield from self.matcher.term(opposite, piece.value, binding)
 
     def _others_required(self, index: int) -> bool:
         """True if any other operand has to be there, so that this one cannot be the whole chain."""
@@ -130,7 +130,7 @@ class ChainMatch:
             whole = (*taken, *consumed)
             rest = self._remainder(whole)
             if rest and not self._may_remain(whole, rest):
-                self.matcher._miss(binding, partial(self._longer, rest), self.item, further=len(self.operands))
+                self.matcher.miss(binding, partial(self._longer, rest), self.item, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
@@ -198,7 +198,7 @@ class ChainMatch:
             return
         asks = self._needs_numbers or not all(is_optional(scalar) for scalar, _ in self.scalars)
         if asks and not groups:
-            self.matcher._miss(
+            self.matcher.miss(
                 binding, lambda: self._without_number(taken, binding), self.item, further=len(self.operands)
             )
         for group in groups:
@@ -213,7 +213,7 @@ class ChainMatch:
             if self._equal(found):
                 yield binding
             else:
-                self.matcher._miss(
+                self.matcher.miss(
                     binding, lambda: f"{self._unequal(found)}{self._at(group)}", self.item, further=len(self.operands)
                 )
             return
@@ -226,7 +226,7 @@ class ChainMatch:
         if len(found) == 1 and not self.literals and found[0][1] == sign:
             number = found[0][0]
         if math.isnan(number):
-            self.matcher._miss(binding, lambda: f"{capture.name} is no number", capture)
+            self.matcher.miss(binding, lambda: f"{capture.name} is no number", capture)
         elif capture not in binding.bound:
             yield binding.bind(capture, number)
         elif binding.bound[capture] == number:
@@ -239,7 +239,7 @@ class ChainMatch:
         for (capture, sign), piece in zip(self.scalars, numeric, strict=True):
             if piece.sign != sign or piece.value is None:
                 return
-            found = list(self.matcher._term(capture, piece.value, binding))
+            found = list(self.matcher.term(capture, piece.value, binding))
             if not found:
                 return
             binding = found[0]

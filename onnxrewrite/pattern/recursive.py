@@ -16,7 +16,10 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern import chain, numbers
+from onnxrewrite.pattern.blocks import Body, Outer, Repeat
+from onnxrewrite.pattern.carried import inputs, is_last, layers
 from onnxrewrite.pattern.chain import Piece
+from onnxrewrite.pattern.inner_graphs import body, outer_value
 from onnxrewrite.pattern.look import COMMUTATIVE, called, passed, passes, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.misses import Misses, Stands, described, read_by, shown
@@ -55,6 +58,7 @@ class RecursiveMatcher:
         self.facts = facts
         self.graph = graph
         self.misses = misses
+        self._place = ("", 0)
 
     def matches(self, pattern: Sequence[Term], value: ir.Value) -> Iterator[Match]:
         """Every match of ``pattern`` whose first output is ``value``, the most telling ones first."""
@@ -72,8 +76,10 @@ class RecursiveMatcher:
         elif isinstance(item, AnyOf):
             for found in self._any_of(item, value, Binding(), root=True):
                 yield found.bind(item, value)
+        elif isinstance(item, Repeat):
+            yield from (found for found in self.term(item, value, Binding()) if is_last(self, item, value, found))
         else:
-            yield from self._term(item, value, Binding())
+            yield from self.term(item, value, Binding())
 
     def _others(
         self, items: Sequence[Term], outputs: tuple[ir.Value, ...], binding: Binding
@@ -82,12 +88,12 @@ class RecursiveMatcher:
         if not items:
             yield outputs, binding
             return
-        for candidate in self._candidates(items[0], binding):
+        for candidate in self.candidates(items[0], binding):
             if candidate not in outputs:
-                for extended in self._term(items[0], candidate, binding):
+                for extended in self.term(items[0], candidate, binding):
                     yield from self._others(items[1:], (*outputs, candidate), extended)
 
-    def _candidates(self, item: Term, binding: Binding) -> list[ir.Value]:
+    def candidates(self, item: Term, binding: Binding) -> list[ir.Value]:
         """Values that ``item`` could stand for: what is computed from its bound parts in so many steps as it has terms,
         Identities not counted.
         """
@@ -113,7 +119,8 @@ class RecursiveMatcher:
 
     # -- one term against one value --------------------------------------------------------------------------
 
-    def _term(self, item: Term, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+    def term(self, item: Term, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        """The matches of a term at a value, each with what is bound then."""
         match item:
             case Capture():
                 yield from self._capture(item, value, binding)
@@ -131,10 +138,14 @@ class RecursiveMatcher:
                 yield from self._any_node(item, value, binding)
             case AnyOf():
                 yield from self._shared(item, value, binding, lambda: self._any_of(item, value, binding, root=False))
+            case Repeat():
+                yield from self._shared(item, value, binding, lambda: layers(self, item, value, binding))
+            case Outer():
+                yield from outer_value(self, item, value, binding)
 
     def _any_of(self, item: AnyOf, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
         for alternative in item.alternatives:
-            found = self._root(alternative, value) if root else self._term(alternative, value, binding)
+            found = self._root(alternative, value) if root else self.term(alternative, value, binding)
             yield from (each.bind((item, "alternative"), alternative) for each in found)
 
     def _shared(
@@ -153,7 +164,7 @@ class RecursiveMatcher:
             if self._same(binding.bound[item], value):
                 yield binding
             else:
-                self._miss(
+                self.miss(
                     binding,
                     lambda: (
                         f"{item.name} must be the same value in both places, here it is {_name(value)}"
@@ -163,13 +174,13 @@ class RecursiveMatcher:
                 )
             return
         if not isinstance(item, Var) and self.facts.tensor(resolve(value)) is None:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: f"expected a constant for {item.name}, found {self.describe(value, binding)}",
                 item,
             )
         elif item.dtypes is not None and self.facts.dtype(value) not in item.dtypes:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: (
                     f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take: it is "
@@ -178,7 +189,7 @@ class RecursiveMatcher:
                 item,
             )
         elif item.rank is not None and self.facts.rank(value) != item.rank:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: (
                     f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}: it is "
@@ -194,7 +205,7 @@ class RecursiveMatcher:
     def _scalar(self, item: Scalar, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         number = numbers.scalar(self.facts, value)
         if number is None:
-            self._miss(binding, lambda: f"{item.name} must be a constant with one element", item)
+            self.miss(binding, lambda: f"{item.name} must be a constant with one element", item)
         else:
             yield binding.bind(item, number)
 
@@ -202,14 +213,14 @@ class RecursiveMatcher:
         if numbers.equals(self.facts, value, item.value):
             yield binding
         else:
-            self._miss(
+            self.miss(
                 binding, lambda: f"{numbers.unequal(self.facts, value, item.value)}{self._reader(value, binding)}", item
             )
 
     def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in ("Sqrt", "Pow") or node.domain:
-            self._miss(binding, lambda: f"expected {item!r}, found {self.describe(value, binding)}", item, found=value)
+            self.miss(binding, lambda: f"expected {item!r}, found {self.describe(value, binding)}", item, found=value)
             return
         base, *exponent = node.inputs
         if node.op_type == "Sqrt":
@@ -217,16 +228,16 @@ class RecursiveMatcher:
         else:
             matches = exponent[0] is not None and numbers.equals(self.facts, exponent[0], item.exponent)
         if matches and base is not None:
-            yield from self._term(item.base, base, binding.cover(node, *passed(value)))
+            yield from self.term(item.base, base, binding.cover(node, *passed(value)))
         else:
-            self._miss(binding, lambda: f"expected the power {item.exponent:g} at {called(node)}", item)
+            self.miss(binding, lambda: f"expected the power {item.exponent:g} at {called(node)}", item)
 
     # -- one node --------------------------------------------------------------------------------------------
 
     def _call(self, item: Call, index: int, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in item.op_types or node.domain != item.domain:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: f"expected {'|'.join(item.op_types)}, found {self.describe(value, binding)}",
                 item,
@@ -234,7 +245,7 @@ class RecursiveMatcher:
             )
             return
         if resolve(value).index() != index:
-            self._miss(binding, lambda: f"expected output {index} of {called(node)}", item)
+            self.miss(binding, lambda: f"expected output {index} of {called(node)}", item)
             return
         if item in binding.bound:
             if binding.bound[item] is node:
@@ -242,7 +253,7 @@ class RecursiveMatcher:
             return
         named = self._parameters(item, node)
         if named is None:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: f"{called(node)} of opset {self.facts.version(node)} lacks a parameter of {item!r}",
                 item,
@@ -257,12 +268,12 @@ class RecursiveMatcher:
         if node is None or node.graph not in (self.graph, None):
             return
         if item.op_types is not None and (node.domain or node.op_type not in item.op_types):
-            self._miss(binding, lambda: f"expected {item!r}, found {called(node)}", item)
+            self.miss(binding, lambda: f"expected {item!r}, found {called(node)}", item)
             return
         with foreign():
             holds = item.where is None or item.where(node, self.facts)
         if isinstance(holds, str):
-            self._miss(binding, lambda: f"{holds}, in {shown(node, self.facts)}", item)
+            self.miss(binding, lambda: f"{holds}, in {shown(node, self.facts)}", item)
         elif holds:
             yield binding.bind(item, value).cover(node)
 
@@ -286,7 +297,7 @@ class RecursiveMatcher:
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         extra = [v for v in actual[len(terms) :] if v is not None]
         if rest is None and extra:
-            self._miss(binding, lambda: f"{called(node)} has more inputs than {self._most(item, node)}", item)
+            self.miss(binding, lambda: f"{called(node)} has more inputs than {self._most(item, node)}", item)
             return
         pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
         orders = [pairs]
@@ -294,7 +305,7 @@ class RecursiveMatcher:
             orders.append([(pairs[0][0], actual[1]), (pairs[1][0], actual[0])])
         for order in orders:
             for matched in self._sequence(order, node, binding):
-                yield from [matched] if rest is None else self._each(rest, extra, node, matched)
+                yield from [matched] if rest is None else inputs(self, rest, extra, node, matched)
 
     def _most(self, item: Call, node: ir.Node) -> str:
         """The words for what allows fewer inputs than there are, the opset or the pattern."""
@@ -318,13 +329,13 @@ class RecursiveMatcher:
             if value is None:
                 yield binding
             else:
-                self._miss(binding, lambda: f"{called(node)} has an input that the pattern excludes")
+                self.miss(binding, lambda: f"{called(node)} has an input that the pattern excludes")
         elif value is not None:
-            yield from self._term(item, value, binding)
+            yield from self.term(item, value, binding)
         elif isinstance(item, Capture) and item.optional:
             yield from self._absent(item, binding)
         else:
-            self._miss(binding, lambda: f"{called(node)} lacks the input {item!r}", item)
+            self.miss(binding, lambda: f"{called(node)} lacks the input {item!r}", item)
 
     def _absent(self, item: Capture, binding: Binding) -> Iterator[Binding]:
         """An optional capture without an operand takes its default."""
@@ -346,19 +357,22 @@ class RecursiveMatcher:
     def _parameter(
         self, name: str, expected: object, index: int | None, node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
+        if isinstance(expected, Body):
+            yield from body(self, name, expected, node, binding)
+            return
         value = node.inputs[index] if index is not None and index < len(node.inputs) else None
         if isinstance(expected, Term) and index is not None:
             yield from self._operand(expected, value, node, binding)
             return
         actual = parameter(self.facts, node, name)
         if actual is schema.UNKNOWN:
-            self._miss(binding, lambda: f"expected a constant for {name} of {called(node)}", expected)
+            self.miss(binding, lambda: f"expected a constant for {name} of {called(node)}", expected)
         elif isinstance(expected, Attr | Capture):
             yield from self._attribute(name, expected, actual, node, binding)
         elif numbers.same_parameter(actual, expected):
             yield binding
         else:
-            self._miss(
+            self.miss(
                 binding,
                 lambda: f"expected {name}={expected!r}, found {actual!r} at {called(node)}",
                 expected,
@@ -369,7 +383,7 @@ class RecursiveMatcher:
     ) -> Iterator[Binding]:
         if actual is None:
             if not _optional(expected):
-                self._miss(binding, lambda: f"{called(node)} has no {name}", expected)
+                self.miss(binding, lambda: f"{called(node)} has no {name}", expected)
                 return
             actual = expected.default
         if expected not in binding.bound:
@@ -377,33 +391,30 @@ class RecursiveMatcher:
         elif numbers.same_parameter(binding.bound[expected], actual):
             yield binding
         else:
-            self._miss(
-                binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}", expected
-            )
+            self.miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}", expected)
 
-    def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding) -> Iterator[Binding]:
-        if len(values) < rest.at_least:
-            self._miss(binding, lambda: f"{called(node)} has fewer than {rest.at_least} operands", rest)
-        elif rest.of is None:
-            yield binding.bind(rest, tuple(values))
-        else:
-            yield from self._each_of(rest, rest.of, values, (), binding)
+    # -- layers and bodies -----------------------------------------------------------------------------------
 
-    def _each_of(
-        self, rest: Each[Any], of: Term, values: Sequence[ir.Value], done: tuple[Match, ...], binding: Binding
-    ) -> Iterator[Binding]:
-        """Match the inputs one by one, each with captures of its own but for the shared ones."""
-        if not values:
-            yield binding.bind(rest, done)
-            return
-        own = {t for t in walk(of) if t not in rest.shared}
-        local = own | _attrs(of) | {(t, "alternative") for t in own}
-        start = Binding({t: b for t, b in binding.bound.items() if t not in local})
-        for found in self._term(of, values[0], start):
-            match = Match(self.facts, (values[0],), found)
-            shared = {t: found.bound[t] for t in rest.shared if t in found.bound}
-            outer = Binding({**binding.bound, **shared}, binding.nodes).cover(*found.nodes)
-            yield from self._each_of(rest, of, values[1:], (*done, match), outer)
+    def told_of(self, place: str | None, depth: int, found: Iterator[Binding]) -> Iterator[Binding]:
+        """The same matches; reasons that come up on the way say where that is, and count as so much further; for no
+        place they are not noted."""
+        outer, misses = self._place, self.misses
+        while True:
+            self._place = (f"{outer[0]}, in {place}", outer[1] + depth)
+            self.misses = None if place is None else misses
+            try:
+                binding = next(found, None)
+            finally:
+                self._place, self.misses = outer, misses
+            if binding is None:
+                return
+            yield binding
+
+    def inside(self, graph: ir.Graph, place: str = "") -> RecursiveMatcher:
+        """A matcher of a graph inside or around this one, whose misses are those of this one."""
+        other = RecursiveMatcher(self.facts, graph, self.misses)
+        other._place = (self._place[0] + place, self._place[1])
+        return other
 
     # -- chains ----------------------------------------------------------------------------------------------
 
@@ -445,7 +456,7 @@ class RecursiveMatcher:
     def _reader(self, value: ir.Value, binding: Binding) -> str:
         return read_by(self.graph, value, binding)
 
-    def _miss(
+    def miss(
         self,
         binding: Binding,
         reason: Callable[[], str],
@@ -455,10 +466,12 @@ class RecursiveMatcher:
     ) -> None:
         """Note why not; ``found`` stands where ``item`` must."""
         if self.misses is not None:
-            self.misses.add(len(binding.bound) + further, reason(), item, binding, self._stands(found))
+            where, depth = self._place
+            told = f"{reason()}{where}"
+            self.misses.add(len(binding.bound) + further + depth, told, item, binding, self._stands(found))
 
     def _stands(self, found: ir.Value | None) -> Stands:
-        if found is None or self._producer(found) is not None:
+        if found is None or resolve(found).producer() is not None:  # of a graph around this one, too
             return Stands.NODE
         return Stands.INPUT if self.facts.tensor(resolve(found)) is None else Stands.CONSTANT
 
@@ -474,10 +487,6 @@ def _optional(expected: object) -> bool:
     if isinstance(expected, Capture):
         return expected.optional
     return isinstance(expected, Attr) and type(expected.default).__name__ != "_Required"
-
-
-def _attrs(item: Term) -> set[Any]:
-    return {p for t in walk(item) if isinstance(t, Call) for p in t.parameters.values() if isinstance(p, Attr)}
 
 
 def _name(value: ir.Value) -> str:

@@ -36,6 +36,15 @@ INTS = frozenset({ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.Dat
 SQRT2 = math.sqrt(2.0)
 
 
+class Part:
+    """Something in the place of operands or an attribute that is no term, and has terms in it."""
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        """The terms in it."""
+        return ()
+
+
 class _Required:
     """The mark of a capture without a default."""
 
@@ -55,6 +64,11 @@ class Term:
 
     def __repr__(self) -> str:
         return "; ".join(notation([self]))
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        """The terms directly below, of a kind that ``children`` does not know by itself."""
+        return ()
 
     def _written(self, below: Callable[[Term], str]) -> str:
         """The term in the language's own notation, given how the terms directly below are written."""
@@ -143,18 +157,37 @@ class Attr(Generic[T]):
         return self.name
 
 
-class Each(Generic[T]):
+class Each(Part, Generic[T]):
     """All remaining inputs of a node.  ``match[xs]`` is a tuple of values.
 
     With ``of``, each of them matches that term, and ``match[xs]`` is a tuple of matches.  Captures inside ``of`` are
     bound anew for each input, but for those in ``shared``, which must be the same everywhere.
+
+    With ``carry``, each takes something from the one before it, as the layers of a ``Repeat`` do: a capture stands for
+    the value that a term has in the input before, and outside for what the first input takes.
     """
 
-    def __init__(self, name: str, of: Term | None = None, *, shared: Sequence[Term] = (), at_least: int = 1):
+    def __init__(
+        self,
+        name: str,
+        of: Term | None = None,
+        *,
+        shared: Sequence[Term | Attr[Any]] = (),
+        at_least: int = 1,
+        carry: Mapping[Capture, Term] | None = None,
+    ):
         self.name = name
         self.of = of
         self.shared = tuple(shared)
         self.at_least = at_least
+        self.carry = dict(carry or {})
+        if self.carry and of is None:
+            raise ValueError(f"{name}: what inputs carry is said of a term that they match")
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        """The terms of an input."""
+        return () if self.of is None else (self.of, *self.carry.values())
 
     def __repr__(self) -> str:
         return f"*{self.name}"
@@ -372,8 +405,7 @@ def children(item: Term) -> tuple[Term, ...]:
     """The terms directly below ``item``."""
     match item:
         case Call(inputs=inputs, parameters=parameters):
-            below = [i.of if isinstance(i, Each) else i for i in (*inputs, *parameters.values())]
-            return tuple(i for i in below if isinstance(i, Term))
+            return tuple(t for given in (*inputs, *parameters.values()) for t in _terms(given))
         case Output(call=call):
             return (call,)
         case Sum(operands=operands) | Product(operands=operands):
@@ -383,7 +415,12 @@ def children(item: Term) -> tuple[Term, ...]:
         case AnyOf(alternatives=alternatives):
             return alternatives
         case _:
-            return ()
+            return item.parts
+
+
+def _terms(given: object) -> tuple[Term, ...]:
+    """The terms that stand in the place of operands or an attribute."""
+    return (given,) if isinstance(given, Term) else given.parts if isinstance(given, Part) else ()
 
 
 def walk(root: Term) -> Iterator[Term]:

@@ -27,6 +27,9 @@ class Parameter:
 REFUSES_DOUBLE = {("", "GRU"), ("", "LSTM"), ("com.microsoft", "AttnLSTM")}
 """Kernels registered for double that raise "does not support double yet" when they run (ORT 1.31)."""
 
+INEXACT = {("", "Sigmoid")}
+"""Kernels for double that are not as exact as that: of -40 and less it gives zero (ORT 1.32)."""
+
 
 @cache
 def _schemas() -> dict[tuple[str, str], list[capi.schemadef.OpSchema]]:
@@ -67,10 +70,10 @@ def parameters(domain: str, op: str, opset: int) -> tuple[tuple[Parameter, ...],
 
 @cache
 def has_double_kernel(domain: str, op: str, opset: int) -> bool:
-    """True if some CPU kernel of this operator computes in double wherever it would compute in float."""
+    """True if some CPU kernel of this operator computes in double, and exactly, wherever it would compute in float."""
     key = (normal_domain(domain), op)
     found = schema(*key, opset)
-    if key in REFUSES_DOUBLE or found is None:
+    if key in REFUSES_DOUBLE | INEXACT or found is None:
         return False
     if not _takes_double(*parameters(domain, op, opset)):
         return False

@@ -1,4 +1,4 @@
-"""Operators without a double kernel, spelled in operators that have one.
+"""Operators without a double kernel that is exact, spelled in operators that have one.
 
 Only the few primitives that the standard's own function bodies, and those of ``ir.bodies``, bottom out in.  Every
 formula is exact up to double rounding.  Emits for any opset from 11 on.
@@ -96,6 +96,12 @@ def softplus(e: Emit, x: str) -> str:
     """max(x, 0) + log(1 + exp(−|x|)), which does not overflow."""
     small = e.op("Exp", e.op("Neg", e.op("Abs", x)))
     return e.add(e.op("Relu", x), e.op("Log", e.op("Add", e.const(1.0), small)))
+
+
+@expands("Sigmoid")
+def _sigmoid(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    """1 / (1 + exp(−x))."""
+    return [str(e.op("Div", e.const(1.0), e.op("Add", e.const(1.0), e.op("Exp", e.op("Neg", node.input[0])))))]
 
 
 @expands("Mish")

@@ -87,8 +87,10 @@ def seconds(phases: Mapping[str, float]) -> str:
 
 
 def ratio(interval: Plain) -> str:
-    """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %."""
+    """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %, if there is one."""
     of = "of" if interval["median"] < 1 else "times"
+    if interval["low"] == interval["high"]:  # it was not measured
+        return f"{interval['median']:.2f} {of}"
     return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"
 
 

@@ -256,6 +256,8 @@ def _speed_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     """The speed of the result, and the measurements that it is known from."""
     if speed["skipped"]:
         return [("Speed", f"not measured: {speed['skipped']}")] if verbose or speed["lower"] == "fastest" else []
+    if speed["cost"]:
+        return _cost_facts(speed, verbose=verbose)
     facts: list[tuple[str, str]] = []
     if speed["ratio"] is not None:
         at = f" at {human.sizes(speed['binding'])}" if speed["binding"] else ""
@@ -270,20 +272,33 @@ def _speed_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     facts += [("Unmeasured", f"{human.plural(n, 'rewrite')}: {why}") for why, n in speed["assumed"].items()]
     facts += [("Left out", f"{rule}: {reason}") for rule, reason in speed["slower"].items()]
     if verbose:
-        facts += [("Measured", _weighed(each)) for each in speed["weighed"]]
-        facts += [("Raced", _raced(each)) for each in speed["raced"]]
+        facts += [("Measured", _weighed(each, "time")) for each in speed["weighed"]]
+        facts += [("Raced", _raced(each, "time")) for each in speed["raced"]]
     return facts
 
 
-def _weighed(weighed: Plain) -> str:
+def _cost_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
+    """The cost of the result by a cost model, and the rewrites that it was chosen from."""
+    at = f" at {human.sizes(speed['binding'])}" if speed["binding"] else ""
+    ratio = f"{human.ratio(speed['ratio'])} the original's" if speed["ratio"] is not None else "not known for the whole"
+    facts = [("Cost", f"{ratio}, by {speed['cost']}{at}")]
+    facts += [("Uncosted", f"{human.plural(n, 'rewrite')}: {why}") for why, n in speed["assumed"].items()]
+    facts += [("Left out", f"{rule}: {reason}") for rule, reason in speed["slower"].items()]
+    if verbose:
+        facts += [("Costed", _weighed(each, "cost")) for each in speed["weighed"]]
+        facts += [("Compared", _raced(each, "cost")) for each in speed["raced"]]
+    return facts
+
+
+def _weighed(weighed: Plain, what: str) -> str:
     taken = f"taken at {weighed['taken']} of {human.plural(weighed['places'], 'place')}"
-    return f"{weighed['rule']}: {human.ratio(weighed['ratio'])} the time, {taken}"
+    return f"{weighed['rule']}: {human.ratio(weighed['ratio'])} the {what}, {taken}"
 
 
-def _raced(raced: Plain) -> str:
+def _raced(raced: Plain, what: str) -> str:
     lowered = human.plural(raced["rewrites"], "rewrite")
     marks = [mark for mark in ("greedy", "taken") if raced[mark]]
-    return ", ".join([f"{human.ratio(raced['ratio'])} the original's time with {lowered}", *marks])
+    return ", ".join([f"{human.ratio(raced['ratio'])} the original's {what} with {lowered}", *marks])
 
 
 def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, overload
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with numpy)
@@ -17,6 +17,7 @@ from onnxrewrite.ir.text.literals import tensor_hash
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite import edit
+from onnxrewrite.rewrite.scan import Step, scan
 from onnxrewrite.system.arrays import Array
 
 Input = ir.Value | Array | float | int | bool | None
@@ -112,6 +113,42 @@ class Builder:
         attributes = {name: each.value for name, each in node.attributes.items()} | changed
         inputs = [*operands, *node.inputs[len(operands) :]]
         return self.domain(node.domain).node(node.op_type, inputs, attributes, len(node.outputs))
+
+    def scan(
+        self, step: Step, states: Sequence[ir.Value], sequences: Sequence[tuple[ir.Value, int]], axes: Sequence[int]
+    ) -> tuple[ir.Value, ...]:
+        """Build a Scan: its last states, then what its steps put out, joined.
+
+        Args:
+            step: Called once with a tape for the body, the states and the slices of the sequences at one step; gives
+                the new states, and what is put out.  It may read any value that is there outside.
+            states: The first states, of the shapes of the new ones.
+            sequences: The sequences, each with the axis along which it is taken apart, counted from the front.
+            axes: Of each output, where the steps are joined along a new axis.
+        """
+        return scan(self, self._facts, step, states, sequences, axes)
+
+    def inside(self) -> Builder:
+        """A tape for the body of a node; its constants lie outside."""
+        other = Builder(self._facts, self._match, self._imports, self._domain)
+        other.constants = self.constants
+        return other
+
+    def with_body(
+        self,
+        op_type: str,
+        inputs: Sequence[Input],
+        parameters: dict[str, Any],
+        bodies: Mapping[str, ir.Graph],
+        outputs: int = 1,
+    ) -> tuple[ir.Value, ...]:
+        """Build one node with graphs, of nodes on a tape of ``inside``; its outputs."""
+        made = self.node(op_type, inputs, parameters, outputs)
+        producer = made[0].producer()
+        assert producer is not None
+        for name, body in bodies.items():
+            producer.attributes[name] = ir.AttrGraph(name, body)
+        return made
 
     def parts(self, node: ir.Node) -> list[ir.Value | None]:
         """Build what an operator of ONNX Runtime computes, by operators of the standard: its outputs, None for one that

@@ -55,13 +55,13 @@ class Review:
 
     Attributes:
         check: Whether it is right.
-        cost: Of one that is right, whether it pays.
+        loss: Of one that is right, why it does not pay.
         record: Of one that passed, what is to be kept of it: ``Applied.record``.
         conflicts: True to find out, at some cost, which rules it was chosen over.
     """
 
     check: SiteCheck | None = None
-    cost: SiteCheck | None = None
+    loss: SiteCheck | None = None
     record: Callable[[Site], Any] | None = None
     conflicts: bool = False
 
@@ -173,6 +173,7 @@ class Driver:
             seen.note(node, queue.turn, active, visit, built, believed=found is not None and change is None)
             if change is not None:
                 again = self._index.reach.after(change.nodes, change.released)
+                again += self._work.owners(scope) if self._index.reach.sees_bodies else ()
                 self._forget(scope, (*again, *change.removed))
                 queue.extend(again)
         return True
@@ -327,7 +328,7 @@ class Driver:
         return change
 
     def _ask(self, transaction: Transaction) -> Any:
-        """The record to keep of a rewrite that passes its check and its cost; raises ``TurnedDown`` otherwise."""
+        """The record to keep of a rewrite that passes its check and pays; raises ``TurnedDown`` otherwise."""
         if self._review == Review():
             return None
         site = transaction.site()
@@ -335,7 +336,7 @@ class Driver:
         if wrong is not None:
             self.trace.failed[site.key] = wrong
             raise TurnedDown(f"check failed: {wrong}")
-        loss = self._review.cost(site) if self._review.cost is not None else None
+        loss = self._review.loss(site) if self._review.loss is not None else None
         if loss is not None:
             self.trace.declined[site.key] = loss
             raise TurnedDown(loss)

@@ -67,6 +67,16 @@ def _fingerprint(rule: Rule) -> Fingerprint:
     return Fingerprint(hashlib.sha256("\n".join([*spelled, *listed]).encode()).hexdigest(), known)
 
 
+def digest_of_object(value: object) -> str:
+    """The digest of all that an object of the user's consists of: its attributes, and the source of the modules that
+    its class is written in."""
+    spelling = _Spelling()
+    spelled = spelling.of(value)
+    spelling.note(type(value).__module__)
+    listed = sorted(f"{label(m)} {_digest(m)}" for m in _closure(spelling.modules))
+    return hashlib.sha256("\n".join([spelled, *listed]).encode()).hexdigest()
+
+
 def source_digests(names: Iterable[str]) -> dict[str, str]:
     """The digests, by name, of the modules that are executed when rules of these names are loaded.
 

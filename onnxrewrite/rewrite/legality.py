@@ -11,7 +11,7 @@ from onnxrewrite.io import preserved
 from onnxrewrite.ir import custom, schema
 from onnxrewrite.ir.dims import names_in
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
-from onnxrewrite.ir.graph import is_circular
+from onnxrewrite.ir.graph import is_circular, outer_values
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
@@ -178,7 +178,7 @@ def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Val
 def read_outside(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> list[ir.Value]:
     """The values that a replacement takes from the graph: those that it reads or returns and has not built."""
     built = {o for n in nodes for o in n.outputs}
-    read = [*(v for n in nodes for v in n.inputs if v is not None), *results]
+    read = [*(v for n in nodes for v in (*n.inputs, *outer_values(n)) if v is not None), *results]
     return [v for v in dict.fromkeys(read) if v not in built]
 
 

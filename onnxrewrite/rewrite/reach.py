@@ -12,6 +12,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import use_count
+from onnxrewrite.pattern.blocks import Body, Repeat
 from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
 from onnxrewrite.pattern.conditions import forms
 from onnxrewrite.pattern.look import may_pass, passes
@@ -47,12 +48,16 @@ class Reach:
     A change at a node matters to the patterns that the node can be a part of, hence to their anchors, some steps
     further down.  The way down is followed as far as some pattern has these operators one above the other.  A run of
     sums, or of products, can be long, for one term can span it.
+
+    Attributes:
+        sees_bodies: True if a change in a body matters to the node that has it.
     """
 
     def __init__(self, rules: Sequence[Rule]):
         self._depth = max((depth(t) for rule in rules for t in rule.outputs), default=0)
         self._terms = _Terms(rules)
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
+        self.sees_bodies = any(isinstance(given, Body) for given in _parameters(rules))
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
 
     def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
@@ -177,6 +182,9 @@ class _Terms:
             return
         self._linked.add((id(item), above))
         own = _operators(item)
+        if isinstance(item, Repeat):
+            self._link_layers(item, above)
+            return
         if isinstance(item, AnyOf | Output):
             within = above
         elif own:
@@ -191,6 +199,20 @@ class _Terms:
             return
         for child in children(item):
             self._link(child, within)
+
+    def _link_layers(self, item: Repeat, above: int) -> None:
+        """A layer stands under what the layers stand under, and under all of the layer after it."""
+        for part in item.parts:
+            self._link(part, above)
+        layer = functools.reduce(operator.or_, (self._bit(t) for part in item.parts for t in walk(part)), 0)
+        for part in item.parts:
+            self._link(part, layer)
+
+
+def _parameters(rules: Iterable[Rule]) -> Iterator[object]:
+    """The things that patterns ask of attributes."""
+    calls = (t for rule in rules for output in rule.outputs for t in walk(output) if isinstance(t, Call))
+    return (given for call in calls for given in call.parameters.values())
 
 
 def anchors(item: Term) -> frozenset[str | None] | None:

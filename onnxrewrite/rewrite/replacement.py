@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError
+from onnxrewrite.pattern.blocks import Body, Repeat
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.mathematics import formula
 from onnxrewrite.pattern.terms import (
@@ -118,7 +119,11 @@ def _listed(terms: Sequence[Term]) -> str:
 def _parts(item: object) -> Sequence[object]:
     """The parts of a term, captured attributes and rests of inputs too."""
     if isinstance(item, Call):
-        return [each for each in (*item.inputs, *item.parameters.values()) if isinstance(each, Term | Attr | Each)]
+        given = (*item.inputs, *item.parameters.values())
+        inside = (t for body in given if isinstance(body, Body) for t in body.parts)
+        return [*(each for each in given if isinstance(each, Term | Attr | Each)), *inside]
+    if isinstance(item, Repeat):  # what else is in a layer is bound in each anew
+        return [*item.carry, *item.shared]
     return children(item) if isinstance(item, Term) else ()
 
 

@@ -15,7 +15,7 @@ from onnxrewrite.errors import described, foreign
 from onnxrewrite.io import external
 from onnxrewrite.ir import calls, custom
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import scopes, subgraphs, topological
+from onnxrewrite.ir.graph import scopes, subgraphs, topological, with_inner
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.finder import Matcher
@@ -119,8 +119,20 @@ class Workspace:
         return self._facts[scope]
 
     def scopes(self) -> list[ir.Graph]:
-        """Every graph, function and subgraph; a rewrite makes none, and removes those inside a node alone."""
+        """Every graph, function and subgraph; a rewrite makes and removes those inside a node alone."""
         return scopes(self.model) if self._owners else self._scopes
+
+    def take_in(self, nodes: Sequence[ir.Node], scope: ir.Graph) -> None:
+        """Know the bodies of new nodes of a scope."""
+        for node in with_inner(nodes):
+            for body in subgraphs(node):
+                self._owners[body] = node
+                self._facts[body] = self._facts[scope]
+
+    def owners(self, scope: ir.Graph) -> list[ir.Node]:
+        """The nodes in whose bodies a scope lies, the innermost first."""
+        found = (self._owners.get(graph) for graph in self.enclosing(scope))
+        return [node for node in found if node is not None]
 
     def enclosing(self, scope: ir.Graph) -> list[ir.Graph]:
         """The graphs whose values are visible in ``scope``, itself first; empty if the model no longer holds it."""
@@ -151,7 +163,7 @@ class Workspace:
             Refused: With the reason; ``TooNew`` if all that is missing to the raise stage is a newer opset.
         """
         newer: dict[str, int] = {}
-        for node in build.nodes:
+        for node in with_inner(build.nodes):
             reason = self._illegal(node, facts, facts.opset_imports)
             if reason is not None and self._is_among(standing, node, facts):
                 continue
@@ -309,6 +321,7 @@ class Transaction:
         nodes = [*self._place_constants(self.scope), *self.build.nodes]
         self.scope.insert_before(anchor, nodes)
         self.work.order.insert(nodes, anchor)
+        self.work.take_in(nodes, self.scope)
         readers: list[ir.Node] = []
         learning: list[ir.Node] = []
         for old, new in zip(self.match.outputs, self.results, strict=True):
@@ -402,6 +415,7 @@ class Transaction:
     def _name_nodes(self) -> None:
         """The node that computes the anchor's value takes over the anchor's name; all get their provenance."""
         metadata = provenance(self.match.nodes, self.rule.name)
+        outermost = set(self.build.nodes)
         value, anchor = self.match.outputs[0], self.match.outputs[0].producer()
         assert anchor is not None
         base = anchor.name or value.name or self.rule.name
@@ -413,6 +427,13 @@ class Transaction:
             node.metadata_props.update(metadata)
             for output in node.outputs:
                 output.name = self.work.names.fresh(f"{value.name}/{node.op_type}")
+        for inner in (n for n in with_inner(self.build.nodes) if n not in outermost):
+            inner.name = self.work.names.fresh(f"{base}/{inner.op_type}")
+            inner.metadata_props.update(metadata)
+            for output in inner.outputs:
+                output.name = self.work.names.fresh(f"{value.name}/{inner.op_type}")
+        for taken in (v for n in with_inner(self.build.nodes) for body in subgraphs(n) for v in body.inputs):
+            taken.name = self.work.names.fresh(f"{value.name}/step")
         for constant in self.build.constants:
             constant.name = self.work.names.fresh(f"{value.name}/const")
 

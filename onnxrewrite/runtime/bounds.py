@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.runtime.costs import Tensor, flops
+from onnxrewrite.runtime.kernel_work import Tensor, flops
 
 RESULT_BYTES: Final = 4 * 2**20
 """A constant of more bytes than this is computed only if it is no larger than what it is made of."""

@@ -17,6 +17,7 @@ from onnxrewrite.certificate.comparison import FACTOR, FLOOR, other_checks, othe
 from onnxrewrite.certificate.record import (
     ArrayRecord,
     Certificate,
+    CostRecord,
     Files,
     ModelRecord,
     Options,
@@ -40,7 +41,20 @@ SAMPLE = Certificate(
     input=Files("model.onnx", {"model.onnx": "ab", "w.bin": "cd"}),
     output=Files("out/ünï.onnx", {"ünï.onnx": "ef"}),
     options=Options(
-        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True, [], True
+        "onnx",
+        None,
+        {"n": 2},
+        {"x": ArrayRecord(None, "00")},
+        "full",
+        0,
+        ["rule.py"],
+        "fastest",
+        0,
+        20.0,
+        True,
+        [],
+        True,
+        CostRecord("bytes", "56"),
     ),
     rules={"relu-is-abs": RuleRecord("12", ["rule.py"])},
     modules={"rule.py": "34"},
@@ -154,7 +168,7 @@ def test_missing_fields_are_named(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"certificate": 5}, "is a certificate of version 5, this program reads 4"),
+        ({"certificate": 6}, "is a certificate of version 6, this program reads 5"),
         ({"certificate": True}, "of version True"),
         ({"more": 1}, "more is unknown"),
         ({"rewrites": {}}, "rewrites is {}, not list"),
@@ -171,8 +185,8 @@ def test_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for content, part in (
         ("[]", "is JSON, but no certificate"),
         ('{"a": 1}', "is JSON, but no certificate"),
-        ('{"certificate": 4}', "digest is missing"),
-        ('{"certificate": 4, "digest": [NaN]}', "is not JSON"),
+        ('{"certificate": 5}', "digest is missing"),
+        ('{"certificate": 5, "digest": [NaN]}', "is not JSON"),
         ("[" * 100_000, "is nested more deeply"),
         ("1" * 10_000, "is not JSON"),
     ):

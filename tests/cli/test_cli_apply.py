@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import stat
 
 import ml_dtypes
@@ -407,3 +408,19 @@ def test_checks_that_could_not_go_all_the_way(cli, model_of, nodes, reached):
     checks = json.loads(cli("apply", path, "--json", "-").out)["checks"]
     assert checks["reached"] == reached
     assert checks["why"]
+
+
+def test_another_cost_than_the_clock_is_told(cli, gelu, tmp_path):
+    done = cli("apply", gelu, "-o", tmp_path / "out.onnx", "--lower", "fastest", "--cost", "bytes")
+    assert done.code == 0
+    assert re.search(r"  Cost +0\.18 of the original.s, by bytes at ", done.out)
+    assert "Speed" not in done.out
+    record = json.loads((tmp_path / "out.onnx.certificate.json").read_text())
+    assert record["options"]["cost"]["name"] == "bytes"
+
+
+def test_a_cost_that_is_neither_a_name_nor_a_file_is_refused(cli, gelu, tmp_path):
+    done = cli("apply", gelu, "-o", tmp_path / "out.onnx", "--cost", "byte")
+    assert done.code == 2
+    assert done.err.strip().endswith("cost byte: is neither clock, bytes nor operations, and there is no such file")
+    assert left_behind(tmp_path) == ["gelu.onnx"]

@@ -20,7 +20,8 @@ from onnxrewrite.compiler.result import Speed
 from onnxrewrite.compiler.speed_guard import SpeedGuard
 from onnxrewrite.errors import UsageError
 from onnxrewrite.measure import ab_timing, timing
-from onnxrewrite.measure.choice import Chooser, Weighed
+from onnxrewrite.measure.choice import Weighed
+from onnxrewrite.measure.region_timing import RegionTiming
 from onnxrewrite.measure.timing import Allowance, Interval
 from onnxrewrite.rules import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.runtime.opening import SESSION_KEY, options_for
@@ -120,7 +121,7 @@ def test_what_promises_only_speed_is_applied_where_it_is_measured(tmp_path: Path
 def test_what_takes_something_for_granted_has_to_pay(model: Path, monkeypatch, ratio, assumes, taken) -> None:
     """A form that keeps empty batches is kept where it costs nothing."""
     seen = Weighed("clipped", Interval(*ratio), 1e-3, remembered=False)
-    monkeypatch.setattr(Chooser, "weigh", lambda *_: seen)
+    monkeypatch.setattr(RegionTiming, "weigh", lambda *_: seen)
     monkeypatch.setattr(ab_timing.ABTiming, "race", lambda _, models: [Interval(1.0, 0.99, 1.01)] * len(models))
     clipped = Rule("clipped", Stage.LOWER, relu, lambda m, b: b.Max(m[x], 0.0), assumes=assumes)
     result = apply(model, clipped)
@@ -390,7 +391,7 @@ def test_a_slow_rule_is_found_where_another_opset_costs_a_little(
 
     monkeypatch.setattr(guard, "speed", Speed("fastest"), raising=False)
     trace = SimpleNamespace(counts=lambda: dict.fromkeys("abc", 1))
-    assert guard._brakes(trace, rewrite) == ["b"]  # type: ignore[arg-type]
+    assert guard._brakes(trace, rewrite, 1.02) == ["b"]  # type: ignore[arg-type]
     assert loop.without == {"before"}
 
 
@@ -400,4 +401,4 @@ def test_a_model_that_stays_slow_without_three_rules_is_left_as_it_was(monkeypat
     monkeypatch.setattr(guard, "_rules", dict.fromkeys("abcde", SimpleNamespace(stage=Stage.RAISE)), raising=False)
     monkeypatch.setattr(guard, "speed", Speed("fastest", slower=dict.fromkeys("abc", "slow")), raising=False)
     trace = SimpleNamespace(counts=lambda: dict.fromkeys("de", 1))
-    assert guard._brakes(trace, lambda: None) == ["d", "e"]  # type: ignore[arg-type, return-value]
+    assert guard._brakes(trace, lambda: None, 1.02) == ["d", "e"]  # type: ignore[arg-type, return-value]

@@ -14,7 +14,7 @@ from onnxrewrite.explanation.near_miss import Explanation
 from onnxrewrite.explanation.ranking import ranking
 from onnxrewrite.explanation.why_not import Explainer
 from onnxrewrite.ir import schema, text
-from onnxrewrite.rules import Rejects, Rule, Stage, Var, op
+from onnxrewrite.rules import Rejects, Repeat, Rule, Stage, Var, op
 
 NOTHING = "no operator"
 """Why a rule rejects a graph that has nothing to do with it."""
@@ -247,3 +247,21 @@ def test_half_of_every_pattern_of_two_operators_is_near() -> None:
     found = explained("float[2,3] x; t = Transpose(x, perm=[1, 0])  r = Abs(t)  y = Neg(r)", "transpose-transpose")
     assert found.groups
     assert found.groups[0].first.matched == 1
+
+
+def test_the_step_of_a_recurrence_that_is_another_one_is_told_with_its_node() -> None:
+    (rule,) = [r for r in LIBRARY if r.name == "unrolled-recurrence"]
+    spelled = rule.examples[0].graph.replace("h1 = Add(p1, u1)", "h1 = Sub(p1, u1)")
+    found = explained(spelled, "unrolled-recurrence")
+    assert found.groups[0].first.reason.startswith("expected Add, found Sub `Sub`")
+    assert found.groups[0].first.reason.endswith("in layer 2 from the last")
+
+
+def test_a_row_of_layers_is_explained() -> None:
+    x, w = Var("x"), Var("w")
+    rows = Rule("rows", Stage.RAISE, Repeat(op.Relu(op.MatMul(x, w)), x, times=3), lambda m, b: b.Neg(m[x]))
+    graph = "float[2,2] x; float[2,2] w; a = MatMul(x, w)  b = Tanh(a)  c = MatMul(b, w)  d = Relu(c)  e = MatMul(d, w)  f = Relu(e)"
+    model = text.parse(graph, opset=17)
+    schema.date(model)
+    found = Explainer(model, [rows], "onnxruntime-cpu").explain(rows, "f")
+    assert found.groups[0].first.reason == "expected Relu, found Tanh `Tanh` (at `MatMul_1`), in layer 3 from the last"

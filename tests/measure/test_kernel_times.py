@@ -86,7 +86,7 @@ def test_what_the_profile_adds(runs: list[list[float]], latency: float, expected
 def test_kernels_of_an_unoptimized_model_are_its_nodes() -> None:
     model, run = ran(GELU, "disabled", **gelu_feeds())
     assert [k.name for k in run.kernels] == ["first", "divided", "erf", "plus", "times", "last"]
-    assert run.kernels[0].cost.flops == 2 * 64 * 32 * 32
+    assert run.kernels[0].work.flops == 2 * 64 * 32 * 32
     assert run.kernels[0].shapes[1][0].shape == (64, 32)
     assert {len(k.samples) for k in run.kernels} == {len(run.timing.wall)}
     assert {k: [n.name for n in of] for k, of in covered(model, run.optimized).items()} == {
@@ -126,7 +126,7 @@ def test_a_loop_runs_its_kernels_several_times() -> None:
     calls = {k.name: k.calls for k in run.kernels}
     assert calls == {"loop": 1, "on": 5, "inside": 5}
     inside = next(k for k in run.kernels if k.name == "inside")
-    assert inside.cost.flops == 5 * 64 * 64
+    assert inside.work.flops == 5 * 64 * 64
 
 
 def test_profiles_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

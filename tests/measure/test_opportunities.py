@@ -13,7 +13,7 @@ from onnxrewrite.compiler.result import Result
 from onnxrewrite.measure.kernel_times import Kernel
 from onnxrewrite.measure.opportunities import Seen, Side, near_misses, rewrites, seen_by_rules
 from onnxrewrite.rewrite.trace import Applied, Trace
-from onnxrewrite.runtime.costs import Cost
+from onnxrewrite.runtime.kernel_work import Work
 
 SHARED = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,8] x) => (float[n,8] y, float[n,8] z) <float half = {0.5}, float one = {1.0}, float root = {1.41421356}> {
@@ -26,7 +26,7 @@ g (float[n,8] x) => (float[n,8] y, float[n,8] z) <float half = {0.5}, float one 
 
 
 def kernel(name: str, seconds: float, flops: int | None = 1, rounds: int = 3) -> Kernel:
-    return Kernel(name, "Add", (seconds,) * rounds, 1, Cost(flops, 8), "float", ((), ()))
+    return Kernel(name, "Add", (seconds,) * rounds, 1, Work(flops, 8), "float", ((), ()))
 
 
 def applied(rule: str, stage: str = "raise") -> Applied:

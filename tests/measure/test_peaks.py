@@ -6,24 +6,24 @@ import pytest
 
 from onnxrewrite.measure import peaks as module
 from onnxrewrite.measure.peaks import Peaks, measured_as, peaks
-from onnxrewrite.runtime.costs import Cost
+from onnxrewrite.runtime.kernel_work import Work
 from onnxrewrite.runtime.settings import Setting
 
 ROOF = Peaks(flops=1e9, bandwidth=1e6, dispatch=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("cost", "calls", "bound", "seconds"),
+    ("work", "calls", "bound", "seconds"),
     [
-        (Cost(10**9, 1000), 1, "compute", 1.0),
-        (Cost(1000, 10**6), 1, "memory", 1.0),
-        (Cost(None, 10**6), 1, "memory", 1.0),
-        (Cost(0, 0), 3, "dispatch", 3e-6),
+        (Work(10**9, 1000), 1, "compute", 1.0),
+        (Work(1000, 10**6), 1, "memory", 1.0),
+        (Work(None, 10**6), 1, "memory", 1.0),
+        (Work(0, 0), 3, "dispatch", 3e-6),
     ],
 )
-def test_the_lowest_roof_counts(cost: Cost, calls: int, bound: str, seconds: float) -> None:
-    assert ROOF.bound(cost, calls) == bound
-    assert ROOF.seconds(cost, calls) == pytest.approx(seconds)
+def test_the_lowest_roof_counts(work: Work, calls: int, bound: str, seconds: float) -> None:
+    assert ROOF.bound(work, calls) == bound
+    assert ROOF.seconds(work, calls) == pytest.approx(seconds)
 
 
 def test_dtypes_that_stand_for_others() -> None:

@@ -73,7 +73,7 @@ def test_sizes_are_those_given() -> None:
     text = f"{HEADER} g (float[n,4] x) => (float[n,4] y) {{ y = Relu(x) }}"
     found = profiled(text, dims={"n": 6})
     assert found.sizes == {"n": 6}
-    assert found.kernels[0].cost.flops == 24
+    assert found.kernels[0].work.flops == 24
 
 
 def test_a_model_that_does_not_run_is_an_error() -> None:

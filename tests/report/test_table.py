@@ -142,6 +142,7 @@ def test_apply_verbose():
 
 
 SPEED = {
+    "cost": "",
     "lower": "fastest",
     "skipped": "",
     "binding": {"batch": 1, "seq": 128},
@@ -177,6 +178,21 @@ def test_speed():
     text = " ".join(shown(apply_report({**DATA, "speed": SPEED}, verbose=True)).split())
     assert "gelu-lower: 1.50 (1.40 to 1.60) times the time, taken at 1 of 4 places" in text
     assert "Raced 0.80 (0.70 to 0.90) of the original's time with 1 rewrite, greedy, taken" in text
+
+
+def test_a_cost_in_place_of_the_time():
+    exact = {**SPEED, "cost": "bytes", "ratio": {"median": 0.71, "low": 0.71, "high": 0.71}}
+    text = shown(apply_report({**DATA, "speed": exact}, verbose=True))
+    told = " ".join(text[text.index("Cost") : text.index("Error")].split())
+    assert told == (
+        "Cost 0.71 of the original's, by bytes at batch=1 seq=128"
+        " Uncosted 2 rewrites: it contains a subgraph"
+        " Left out my-rule: with it the model takes 1.20 times as long as the original"
+        " Costed gelu-lower: 1.50 (1.40 to 1.60) times the cost, taken at 1 of 4 places"
+        " Compared 0.80 (0.70 to 0.90) of the original's cost with 1 rewrite, greedy, taken"
+    )
+    unknown = " ".join(shown(apply_report({**DATA, "speed": {**exact, "ratio": None}})).split())
+    assert "Cost not known for the whole, by bytes at batch=1 seq=128" in unknown
 
 
 def test_why_nothing_was_measured():

@@ -68,8 +68,9 @@ def tiles(data: Summary) -> Markup:
         )
     ratio = data["speed"]["ratio"]
     if ratio is not None:
+        cost, median = data["speed"]["cost"], f"{ratio['median']:.2f} ×"
         interval = f"{ratio['low']:.2f} to {ratio['high']:.2f} of the original's"
-        found.append(tile("Time", f"{ratio['median']:.2f} ×", interval))
+        found.append(tile("Cost", median, f"by {cost}") if cost else tile("Time", median, interval))
     return tag("ul", *found, class_="tiles")
 
 

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.schema import AttributeValue
+from onnxrewrite.pattern.blocks import Body, Repeat
 from onnxrewrite.pattern.terms import (
     AnyNode,
     AnyOf,
@@ -43,6 +44,10 @@ OPSETS = (17, 13, 20, 11, 23)
 
 OTHERS = 0.3
 """So many nodes have attributes off their defaults that the pattern does not mention: half of these, or all."""
+
+
+_LAYERS = 4
+"""So many layers are drawn at the most."""
 
 
 class CannotGrow(Exception):
@@ -188,6 +193,8 @@ class _Drawing:
                 return self._power(self.value(base), exponent)
             case AnyNode(op_types=op_types) if op_types:
                 return self._any(self._next(item, op_types))
+            case Repeat(block=block, carry=carry, shared=shared):
+                return self._row(self._layers(item), block, carry, shared)[-1]
         raise CannotGrow("any node may stand in it; write examples")
 
     def _next(self, item: Term, choices: Sequence[Choice]) -> Choice:
@@ -256,6 +263,8 @@ class _Drawing:
         attributes: dict[str, Any] = {}
         opened: list[Open] = []
         for name, expected in item.parameters.items():
+            if isinstance(expected, Body):
+                raise CannotGrow(f"{op_type} has a body; write examples")
             formal = found.attributes.get(name) if found is not None else None
             is_any = isinstance(expected, Attr | Capture)
             if formal is not None and is_any:
@@ -285,8 +294,31 @@ class _Drawing:
         if is_any:
             self._bound[expected] = inputs[place]
 
+    def _layers(self, item: Repeat) -> int:
+        """The number of layers to draw."""
+        if item.at_least > _LAYERS:
+            raise CannotGrow(f"it has {item.at_least} layers; write examples")
+        return item.times or self._rng.randint(item.at_least, max(item.at_least, _LAYERS))
+
+    def _row(
+        self, count: int, block: Term, carry: Mapping[Capture, Term], shared: Sequence[Term | Attr[Any]]
+    ) -> list[ir.Value | None]:
+        """So many layers, each of which takes what the one before it gives."""
+        before, calls = dict(self._bound), dict(self._calls)
+        kept: dict[object, ir.Value | None] = {name: self.value(name) for name in carry}
+        carried, values = dict(kept), list[ir.Value | None]()
+        for _ in range(count):
+            self._bound, self._calls = {**before, **kept, **carried}, dict(calls)
+            values.append(self.value(block))
+            carried = {name: self.value(term) for name, term in carry.items()}
+            kept |= {t: self._bound[t] for t in shared if t in self._bound}
+        self._bound, self._calls = {**before, **kept}, calls
+        return values
+
     def _each(self, rest: Each[Any]) -> list[ir.Value | None]:
-        count = self._rng.randint(rest.at_least, 3)
+        count = self._rng.randint(rest.at_least, max(rest.at_least, 3))
+        if rest.of is not None and rest.carry:
+            return self._row(count, rest.of, rest.carry, rest.shared)
         if rest.of is None:
             return [self._leaf(rest.name, Role.FED, None) for _ in range(count)]
         before = dict(self._bound)

@@ -57,24 +57,24 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Work:
     """Operations, and bytes read and written; ``flops`` is None where the operator's are not known."""
 
     flops: int | None
     bytes: int
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: Work) -> Work:
         flops = None if self.flops is None or other.flops is None else self.flops + other.flops
-        return Cost(flops, self.bytes + other.bytes)
+        return Work(flops, self.bytes + other.bytes)
 
 
-FREE = Cost(0, 0)
+FREE = Work(0, 0)
 
 Tensors: TypeAlias = Sequence[Tensor]
 
 
-def cost(op_type: str, inputs: Tensors, outputs: Tensors) -> Cost:
-    """The cost of one call of an operator, of the standard's or ONNX Runtime's.
+def work(op_type: str, inputs: Tensors, outputs: Tensors) -> Work:
+    """The work of one call of an operator, of the standard's or ONNX Runtime's.
 
     Args:
         op_type: Its name; ``Attention`` of either domain is told apart by its inputs.
@@ -83,7 +83,7 @@ def cost(op_type: str, inputs: Tensors, outputs: Tensors) -> Cost:
     """
     if op_type in VIEWS or not outputs:
         return FREE
-    return Cost(flops(op_type, inputs, outputs), _moved(op_type, inputs, outputs))
+    return Work(flops(op_type, inputs, outputs), _moved(op_type, inputs, outputs))
 
 
 def flops(op_type: str, inputs: Tensors, outputs: Tensors) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite.runtime.costs import Cost, Tensor, cost
+from onnxrewrite.runtime.kernel_work import Tensor, Work, work
 
 
 def floats(*shape: int) -> Tensor:
@@ -49,19 +49,19 @@ def floats(*shape: int) -> Tensor:
     ],
 )
 def test_cost(op_type: str, inputs: list[Tensor], outputs: list[Tensor], flops: int | None, nbytes: int) -> None:
-    assert cost(op_type, inputs, outputs) == Cost(flops, nbytes)
+    assert work(op_type, inputs, outputs) == Work(flops, nbytes)
 
 
 def test_quantized_operators_have_their_weights_behind_scales() -> None:
     x, w, y = (Tensor("uint8", s) for s in ((1, 4, 8, 8), (6, 4, 3, 3), (1, 6, 8, 8)))
     scale, zero = floats(), Tensor("uint8", ())
-    assert cost("QLinearConv", [x, scale, zero, w, scale, zero, scale, zero], [y]).flops == 2 * 36 * 384
+    assert work("QLinearConv", [x, scale, zero, w, scale, zero, scale, zero], [y]).flops == 2 * 36 * 384
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.sampled_from(["FusedMatMul", "Gemm"]))
 def test_a_product_costs_the_same_transposed(m: int, n: int, k: int, transposed: bool, op_type: str) -> None:
     a = floats(k, m) if transposed else floats(m, k)
-    assert cost(op_type, [a, floats(k, n)], [floats(m, n)]).flops == 2 * m * n * k
+    assert work(op_type, [a, floats(k, n)], [floats(m, n)]).flops == 2 * m * n * k
 
 
 @given(
@@ -77,5 +77,5 @@ def test_four_bits_are_half_a_byte() -> None:
 
 
 def test_unknown_operations_stay_unknown_in_a_sum() -> None:
-    assert Cost(None, 3) + Cost(5, 4) == Cost(None, 7)
-    assert Cost(1, 3) + Cost(5, 4) == Cost(6, 7)
+    assert Work(None, 3) + Work(5, 4) == Work(None, 7)
+    assert Work(1, 3) + Work(5, 4) == Work(6, 7)
