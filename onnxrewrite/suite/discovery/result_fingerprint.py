@@ -1,0 +1,107 @@
+"""Fingerprints of results: what two tensors have in common that are the same but for order and scale.
+
+A fingerprint is the sorted elements at some quantiles, divided by the largest magnitude.  Equal fingerprints are a
+question, which ``relation`` answers: the one is the other reshaped, with its axes in another order, or times a number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxrewrite.system.arrays import Array, Floats
+
+_QUANTILES = 33
+"""So many elements of the sorted ones are looked at."""
+
+TOLERANCE = 1e-6
+"""Two results in double, of which one may have been computed with constants that were rounded to float32, differ by so
+much of their largest element at the most."""
+
+_RANK = 5
+"""Axes of tensors of more axes are not put in another order."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The way from one tensor to another: first the axes are put in order, then it is reshaped, then scaled.
+
+    Attributes:
+        perm: The order of its axes; None where that stays.
+        is_reshaped: True if it has another shape.
+        scale: The factor.
+    """
+
+    perm: tuple[int, ...] | None = None
+    is_reshaped: bool = False
+    scale: float = 1.0
+
+    @property
+    def is_equality(self) -> bool:
+        """True if both are the same."""
+        return self.perm is None and not self.is_reshaped and self.scale == 1.0
+
+    @property
+    def steps(self) -> int:
+        """The number of operators that it takes."""
+        return (self.perm is not None) + self.is_reshaped + (self.scale != 1.0)
+
+
+def fingerprint(array: Array) -> Floats:
+    """The fingerprint of a tensor: 33 numbers, then its size and its scale of 0 or 1."""
+    flat = np.sort(np.asarray(array, np.float64).ravel())
+    scale = float(np.abs(flat).max(initial=0.0))
+    places = np.linspace(0, flat.size - 1, _QUANTILES).round().astype(int) if flat.size else np.zeros(0, int)
+    shown = flat[places] / scale if scale else np.zeros(_QUANTILES)
+    return np.asarray([*shown, flat.size, float(scale > 0)])
+
+
+def alike(a: Floats, b: Floats) -> bool:
+    """True if two fingerprints are equal, also where one is of the negative of the other."""
+    if a[-2] != b[-2] or a[-1] != b[-1]:
+        return False
+    mine, theirs = a[:-2], b[:-2]
+    return any(bool(np.allclose(mine, t, rtol=0, atol=_FINGERPRINT)) for t in (theirs, -theirs[::-1]))
+
+
+_FINGERPRINT = 10 * TOLERANCE
+"""An error of the largest element is one of all others here."""
+
+
+def relation(found: Array, wanted: Array) -> Relation | None:
+    """The way from ``found`` to ``wanted``; None where there is none of these.
+
+    Integers and truth values are never scaled.
+    """
+    if (found.dtype.kind == "f") != (wanted.dtype.kind == "f") or found.size != wanted.size or not found.size:
+        return None
+    a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    for perm in _orders(a, b):
+        turned = a if perm is None else a.transpose(perm)
+        scale = _scale(turned.ravel(), b.ravel())
+        if scale is not None and (scale == 1.0 or found.dtype.kind == "f"):
+            return Relation(perm, turned.shape != b.shape, scale)
+    return None
+
+
+def _orders(a: Floats, b: Floats) -> list[tuple[int, ...] | None]:
+    """Orders of the axes of ``a`` that could make ``b`` of it, as it is first."""
+    if not 1 < a.ndim <= _RANK:
+        return [None]
+    known = sorted(range(a.ndim))
+    others = (p for p in itertools.permutations(known) if list(p) != known)
+    return [None, *(p for p in others if a.ndim != b.ndim or tuple(a.shape[i] for i in p) == b.shape)]
+
+
+def _scale(a: Floats, b: Floats) -> float | None:
+    """The factor from ``a`` to ``b``, 1 where they are equal; None where there is none."""
+    largest = float(np.abs(b).max())
+    if np.abs(a - b).max() <= TOLERANCE * largest:
+        return 1.0
+    place = int(np.abs(a).argmax())
+    factor = float(b[place] / a[place]) if a[place] else 0.0
+    if factor == 0.0 or not np.isfinite(factor):
+        return None
+    return factor if np.abs(a * factor - b).max() <= TOLERANCE * largest else None
