@@ -4,13 +4,13 @@
                                   [--budget SECONDS] [--jobs N] [--folder DIR] [--json FILE]
 
 *again*: all rules of the lower stage are removed, and the golden and shared models are searched.  A rule that fires
-there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value by one of the
-same operators.  Only operators of ONNX Runtime or of the standard that compute something count, no view and no constant.
+there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value by one of
+the same operators.  Only operators that compute something count, no view and no constant.
 *new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth.
 
 Goals: 60 % of the rules that fire are found again; ten new ones that are right, and faster by more than 3 % at some
-size.  ``--models N`` takes the first N models, in the order in which they are listed: golden models first.  The figures say of
-how many models they are.  A run with ``--folder`` goes on where an earlier one of the same options stopped.
+size.  ``--models N`` takes the first N models, golden models first.  The figures say of how many models they are.
+A run with ``--folder`` goes on where an earlier one of the same options stopped.
 """
 
 from __future__ import annotations

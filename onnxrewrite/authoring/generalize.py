@@ -131,7 +131,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a rewrite needs to know, so that it is captured even where it is the same everywhere.
+    """Values and attributes that a rewrite needs, so that they are captured even where they are the same everywhere.
 
     Attributes:
         values: Values that the region reads, constants too.
@@ -147,7 +147,7 @@ class Wanted:
 
 
 NOTHING = Wanted()
-"""What is the same everywhere is part of the pattern."""
+"""No wishes: a constant that is the same everywhere is part of the pattern."""
 
 FactsOf: TypeAlias = Callable[[ir.Graph], Facts]
 

@@ -41,7 +41,7 @@ _ORDER = (FOUND, TOO_SLOW, KNOWN, REFUTED, NOT_TRIED, NOT_WRITTEN)
 
 @dataclass(frozen=True)
 class Discovery:
-    """What was found in a corpus.
+    """The findings of a corpus.
 
     Attributes:
         models: How each model was searched, in the order in which they were given.

@@ -164,7 +164,7 @@ class _Growth:
     # -- a set of nodes --------------------------------------------------------------------------------------
 
     def _ends(self, members: Sequence[int], mask: int) -> list[ir.Value]:
-        """What a set computes and others need, the last first: that is where a pattern is anchored."""
+        """The values that a set computes and others need, the last first: that is where a pattern is anchored."""
         found = [o for i in members for o in self._values[i] if self._readers[o][1] or self._readers[o][0] & ~mask]
         return found[::-1]
 

@@ -1,4 +1,4 @@
-"""Findings: what became of each candidate, and of each model; as plain data in a journal, so that a run goes on."""
+"""Findings: the outcome of each candidate, and of each model; as plain data in a journal, so that a run goes on."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from onnxrewrite.suite.discovery.finding import (
     Journal,
     Measured,
     Searched,
+    Status,
 )
 from onnxrewrite.suite.discovery.joining import Hit, Known, joined
 from onnxrewrite.suite.discovery.rule_timing import times
@@ -49,7 +50,7 @@ DIED_AGAIN = f"{DIED}, with more preconditions, too"
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """The extent of a search.
 
     Attributes:
         rules: Files or packages with rules beside the library's.
@@ -224,7 +225,7 @@ class _Search:
         self._note(writer.hit, writer, found.rule)
         measured = times(found.rule, self.driver.model, self.library, self.target, seed=self.request.seed)
         taken = tuple(Measured(dict(t.sizes), t.ratio.median, t.ratio.low, t.ratio.high, t.seconds) for t in measured)
-        status = FOUND if any(t.is_faster for t in measured) else TOO_SLOW
+        status: Status = FOUND if any(t.is_faster for t in measured) else TOO_SLOW
         return replace(bare, status=status, times=taken, reason="" if taken else "it could not be timed")
 
     def _note(self, hit: Hit, writer: RuleWriter, rule: Rule | None = None) -> None:

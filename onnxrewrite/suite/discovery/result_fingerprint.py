@@ -13,7 +13,7 @@ import numpy as np
 
 from onnxrewrite.system.arrays import Array, Floats
 
-_QUANTILES = 33
+_QUANTILES = 32
 """So many elements of the sorted ones are looked at."""
 
 TOLERANCE = 1e-6
@@ -50,10 +50,11 @@ class Relation:
 
 
 def fingerprint(array: Array) -> Floats:
-    """The fingerprint of a tensor: 33 numbers, then its size and its scale of 0 or 1."""
+    """The fingerprint of a tensor: 32 numbers, then its size and its scale of 0 or 1."""
     flat = np.sort(np.asarray(array, np.float64).ravel())
     scale = float(np.abs(flat).max(initial=0.0))
-    places = np.linspace(0, flat.size - 1, _QUANTILES).round().astype(int) if flat.size else np.zeros(0, int)
+    lower = np.linspace(0, max(flat.size - 1, 0) / 2, _QUANTILES // 2).astype(int)
+    places = np.concatenate([lower, flat.size - 1 - lower[::-1]])  # the same from either end
     shown = flat[places] / scale if scale else np.zeros(_QUANTILES)
     return np.asarray([*shown, flat.size, float(scale > 0)])
 

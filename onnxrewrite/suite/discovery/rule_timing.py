@@ -1,4 +1,4 @@
-"""What a rule gains where it applies: both sides of a site by turns, at several sizes."""
+"""The gain of a rule where it applies: both sides of a site by turns, at several sizes."""
 
 from __future__ import annotations
 

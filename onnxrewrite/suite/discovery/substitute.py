@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -124,8 +123,9 @@ def model_of(substitute: Substitute, region: SampledRegion) -> onnx.ModelProto:
         inputs = [_name(r, names) for r in node.inputs]
         wanted = {r.output for r in _all_reads(substitute) if r.node == number}
         outputs = [f"n{number}_{k}" if k in wanted else "" for k in range(node.outputs)]
-        given: dict[str, Any] = {name: p.value for name, p in node.parameters}
-        nodes.append(helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **given))
+        made = helper.make_node(node.op_type, inputs, outputs, domain=node.domain)
+        made.attribute.extend(helper.make_attribute(name, p.value) for name, p in node.parameters)
+        nodes.append(made)
     results = [onnx.ValueInfoProto(name=_name(r, names)) for r in substitute.results]
     graph = helper.make_graph(
         nodes,
@@ -157,7 +157,7 @@ def _code(operand: Operand) -> int:
 
 
 def results_of(substitute: Substitute, region: SampledRegion) -> tuple[Array, ...] | None:
-    """What a substitute computes of the operands of a region; None where it cannot be run."""
+    """The results of a substitute for the operands of a region; None where it cannot be run."""
     try:
         model = model_of(substitute, region)
     except (TypeError, ValueError):  # an attribute of another type
