@@ -20,6 +20,7 @@ from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
+from onnxrewrite.ir.value_numbering import same_tensor
 from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern.numbers import same_parameter
 from onnxrewrite.pattern.terms import FLOATS
@@ -137,13 +138,27 @@ class Wanted:
         values: Values that the region reads, constants too.
         numbers: Constants of one element, of which the number is needed.
         attributes: Attributes of nodes of the region.
+        constants: Constants that belong to the region: the rewrite does not hold at a place where another one stands,
+            or none, unless its number is captured.
         handed_on: Nodes of which the rewrite takes all attributes as they are, so that none is part of the pattern.
     """
 
     values: frozenset[ir.Value] = frozenset()
     numbers: frozenset[ir.Value] = frozenset()
     attributes: frozenset[tuple[ir.Node, str]] = frozenset()
+    constants: frozenset[ir.Value] = frozenset()
     handed_on: frozenset[ir.Node] = frozenset()
+
+    def has_its_constants(self, place: Place, region: Place, facts: Facts) -> bool:
+        """True if the constants that belong to the region stand at a place, too."""
+        for use, value in region.leaves.items():
+            if value not in self.constants:
+                continue
+            theirs = place.leaves.get(use)
+            mine, other = facts.tensor(value), None if theirs is None else facts.tensor(theirs)
+            if mine is None or other is None or (value not in self.numbers and not same_tensor(mine, other)):
+                return False
+        return True
 
 
 NOTHING = Wanted()

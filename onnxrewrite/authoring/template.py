@@ -129,6 +129,8 @@ class Writing:
         self.facts = driver.facts(region.graph)
         graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
         self.found = places(region, graphs)
+        first, *others = self.found.places
+        self.found.places = [first, *(p for p in others if wanted.has_its_constants(p, first, self.facts))]
         self.draft = generalize(region, self.found.places, driver.facts, wanted)
         self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)), given)
         self.source = write.Source(name, model, starts, ends, (), stage)

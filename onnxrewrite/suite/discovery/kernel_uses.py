@@ -179,14 +179,13 @@ def parameters(kernel: Kernel, region: SampledRegion) -> Iterator[tuple[tuple[st
     needed = [n for n, f in kernel.schema.attributes.items() if f.required and n not in base]
     if any(not pools[n] for n in needed):
         return
-    for values in itertools.product(*(pools[n] for n in needed)):
-        given = {**base, **dict(zip(needed, values, strict=True))}
-        yield tuple(sorted(given.items()))
-        for name, pool in pools.items():
-            formal = kernel.schema.attributes[name]
-            for value in pool if name not in needed else ():
-                if value.value != (given[name].value if name in given else formal.default):
-                    yield tuple(sorted({**given, name: value}.items()))
+    made = [{**base, **dict(zip(needed, each, strict=True))} for each in itertools.product(*(pools[n] for n in needed))]
+    yield from (tuple(sorted(given.items())) for given in made)
+    for given, (name, pool) in itertools.product(made, pools.items()):
+        default = kernel.schema.attributes[name].default
+        for value in pool if name not in needed else ():
+            if value.value != (given[name].value if name in given else default):
+                yield tuple(sorted({**given, name: value}.items()))
 
 
 def _inherited(name: str, formal: Attribute, region: SampledRegion) -> list[Parameter]:

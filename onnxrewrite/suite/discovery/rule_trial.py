@@ -2,13 +2,16 @@
 
 A counterexample teaches a precondition: one that holds at every place of the corpus and not in the counterexample.  The
 rule is written again with it, and tried again.  The graphs that taught them are the rule's rejections.
+Where no precondition tells a counterexample apart and its values are infinite or none, the rule assumes that they are
+not, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import io
@@ -18,11 +21,12 @@ from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.rewrite.rule import Example, Rejects, Rewrites, Rule
+from onnxrewrite.rewrite.rule import Assumption, Example, Rejects, Rewrites, Rule
 from onnxrewrite.ruletest.fuzz import Verdict, fuzz
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.suite.discovery.rule_writing import Guard, RuleWriter
+from onnxrewrite.system.arrays import is_tensor
 from onnxrewrite.testing.assertions import check_example
 
 _LESSONS = 8
@@ -55,6 +59,45 @@ class Lesson:
     target: str
 
 
+@dataclass
+class _Learning:
+    """The things that a rule has learnt: preconditions and, where none helps, what it takes for granted of the data."""
+
+    given: list[Guard]
+    lessons: list[Lesson] = field(default_factory=list)
+    assumes: list[Assumption] = field(default_factory=list)
+
+    @property
+    def guards(self) -> list[Guard]:
+        """All preconditions."""
+        return [*self.given, *(lesson.guard for lesson in self.lessons)]
+
+    def learn(self, rule: Rule, verdict: Verdict, known: Sequence[Guard]) -> bool:
+        """Learn from a counterexample; False where there is nothing to be learnt from it."""
+        lesson = _lesson(rule, verdict, [g for g in known if g not in self.guards])
+        if lesson is not None:
+            self.lessons.append(lesson)
+            return True
+        left = [each for each in _ASSUMPTIONS if each not in self.assumes]
+        if not left or not _is_of_data(verdict):
+            return False
+        self.assumes.append(left[0])
+        return True
+
+
+_ASSUMPTIONS = (Assumption.FINITE, Assumption.NOT_EMPTY)
+"""The assumptions about the data that rules of the library make as well."""
+
+
+def _is_of_data(verdict: Verdict) -> bool:
+    """True if a counterexample is one by its values or its size alone: not a number, infinite, or nothing at all."""
+    found = verdict.counterexample
+    if found is None:
+        return False
+    feeds = [v for v in (found.feeds or {}).values() if is_tensor(v) and v.dtype.kind == "f"]
+    return any(not np.isfinite(v.astype(np.float64)).all() or not v.size for v in feeds)
+
+
 def tried(
     writer: RuleWriter, library: Sequence[Rule], *, count: int, seed: int = 0, is_cautious: bool = False
 ) -> Tried:
@@ -68,19 +111,15 @@ def tried(
         is_cautious: True to begin with the preconditions on shapes: without them, its kernel ended the process.
     """
     known = writer.guards()
-    given = [g for g in known if g.is_of_result] if is_cautious else []
-    lessons: list[Lesson] = []
-    while True:
-        guards = [*given, *(lesson.guard for lesson in lessons)]
-        # the first rounds have the region as the only example: a graph that a rule rejects takes time to be varied
-        _, rule = writer.finished(guards, _rewrites(writer, guards))
+    learnt = _Learning([g for g in known if g.is_of_result] if is_cautious else [])
+    for left in reversed(range(_LESSONS + 1)):
+        _, rule = writer.finished(learnt.guards, _rewrites(writer, learnt.guards), learnt.assumes)
         verdict = fuzz(rule, library, seed=seed, count=count, thorough=False)
-        learnt = _lesson(rule, verdict, [g for g in known if g not in guards]) if verdict.refuted else None
-        if learnt is None or len(lessons) == _LESSONS:
+        if not left or not verdict.refuted or not learnt.learn(rule, verdict, known):
             break
-        lessons.append(learnt)
-    text_of_rule, rule = writer.finished(guards, tuple(_examples(writer, guards, lessons)))
-    return Tried(rule, text_of_rule, tuple(guards), verdict)
+    examples = tuple(_examples(writer, learnt.guards, learnt.lessons))
+    text_of_rule, rule = writer.finished(learnt.guards, examples, learnt.assumes)
+    return Tried(rule, text_of_rule, tuple(learnt.guards), verdict)
 
 
 def _lesson(rule: Rule, verdict: Verdict, known: Sequence[Guard]) -> Lesson | None:

@@ -25,7 +25,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.rewrite.rule import Example, Rule, Stage
+from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
 from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read
 
@@ -89,13 +89,19 @@ class RuleWriter:
         self.source, self.pattern = self.writing.written(bare)
 
     def finished(
-        self, guards: Sequence[Guard] = (), examples: Sequence[Example] = (), notes: Sequence[str] = ()
+        self,
+        guards: Sequence[Guard] = (),
+        examples: Sequence[Example] = (),
+        assumes: Sequence[Assumption] = (),
     ) -> tuple[str, Rule]:
         """The text of the rule file, and the rule."""
-        settings = ("needs_speedup=True",) if self._needs_speedup else ()
+        settings = ["needs_speedup=True"] if self._needs_speedup else []
+        if assumes:
+            listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
+            settings.append(f"assumes=({listed},)")
         becomes = " and ".join(dict.fromkeys(n.called for n in self.hit.substitute.nodes))
         body = [line for each in (*(g.line for g in guards), *self._body()) for line in _broken(each)]
-        finish = write.Finish(becomes, (*self._notes(), *notes), tuple(body), tuple(examples), settings)
+        finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
         source = replace(self.source, finish=finish)
         text = self.writing.text(source)
         return text, rule_in(text, source)
@@ -133,8 +139,10 @@ class RuleWriter:
         origins = substitute.origins()
         nodes = region.region.nodes
         attributes = {(nodes[o.place], o.name) for o in origins if o.kind == "attribute"}
+        values = frozenset(region.operands[i].value for i in substitute.read())
         return Wanted(
-            values=frozenset(region.operands[i].value for i in substitute.read()),
+            values=values,
+            constants=frozenset(o.value for o in region.operands if o.is_constant) - values,
             numbers=frozenset(region.operands[o.place].value for o in origins if o.kind == "number"),
             attributes=frozenset((n, name) for n, name in attributes if n not in self._spread),
             handed_on=self._spread,
