@@ -25,8 +25,8 @@ _OF_ATTENTION = 2
 """An attention is two products of matrices."""
 
 
-_OLD_NAME = "SimplifiedLayerNormalization"
-"""ONNX Runtime's name of RMSNormalization, which bodies have, too."""
+_ALSO = {"SimplifiedLayerNormalization": "RMSNormalization"}
+"""An operator that bodies have and the standard has not, and the one that it is."""
 
 
 class Profile(NamedTuple):
@@ -71,15 +71,28 @@ def of_nodes(nodes: Iterable[ir.Node]) -> Profile | None:
 def of_model(model: onnx.ModelProto) -> Profile | None:
     """The profile of a model, the operators of ONNX Runtime as they are defined; None where a definition does not
     cover what it is asked for."""
+    spelled = spelled_out(model)
+    return None if spelled is None else of_operators(_ALSO.get(n.op_type, n.op_type) for n in spelled.graph.node)
+
+
+def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A model with the definitions of ONNX Runtime's operators in their place; None where one does not cover what it is
+    asked for.
+
+    Args:
+        model: The sizes of its inputs are numbers.
+    """
     shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
     shapes |= {t.name: tuple(t.dims) for t in model.graph.initializer}
     opset = next(o.version for o in model.opset_import if not o.domain)
-    found: list[str] = []
-    for node in model.graph.node:
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:]
+    for number, node in enumerate(model.graph.node):
         body = BODIES.get((normal_domain(node.domain), node.op_type))
         try:
-            spelled = [node] if body is None else Emit(opset, "p", shapes).define(body, node)
+            own = [node] if body is None else Emit(opset, f"spelled{number}", shapes).define(body, node)
         except (Unsupported, KeyError, ValueError, IndexError, TypeError):  # a body that was given what it cannot take
             return None
-        found += ["RMSNormalization" if n.op_type == _OLD_NAME else n.op_type for n in spelled]
-    return of_operators(found)
+        made.graph.node.extend(own)
+    return made

@@ -65,10 +65,26 @@ def enumerate_regions(driver: Driver, *, nodes: int = NODES, most: int = REGIONS
 
 
 def operands(region: Region) -> tuple[ir.Value, ...]:
-    """The values that a region reads and does not compute, constants among them, in the order of their first use."""
-    inside = {o for n in region.nodes for o in n.outputs}
-    read = dict.fromkeys(v for n in region.nodes for v in reads(n))
-    return tuple(v for v in read if v is not None and v not in inside)
+    """The values that a region reads and does not compute, constants among them, in the order in which its formula has
+    them, written from the outputs down."""
+    inside = set(region.nodes)
+    found: dict[ir.Value, None] = {}
+    done: set[ir.Node] = set()
+
+    def visit(value: ir.Value | None) -> None:
+        node = value.producer() if value is not None else None
+        if value is None or node in done:
+            return
+        if node not in inside:
+            found[value] = None
+            return
+        done.add(node)
+        for each in reads(node):
+            visit(each)
+
+    for output in region.outputs:
+        visit(output)
+    return tuple(found)
 
 
 class _Growth:

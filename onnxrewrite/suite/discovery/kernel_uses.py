@@ -133,7 +133,7 @@ def _assigned(
         return
     formal = formals[place]
     last = max((i for i in chosen if i is not None), default=-1)
-    order = sorted(range(len(operands)), key=lambda i: (i < last, i))
+    order = sorted(range(len(operands)), key=lambda i: (i in chosen, i < last, i))
     for i in order:
         dtype = operands[i].value.dtype
         if i in chosen and not operands[i].is_constant:

@@ -24,13 +24,13 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import extract
 from onnxrewrite.reference.evaluation import build_reference, quantized_ops
 from onnxrewrite.runtime.session import as_proto, open_session
+from onnxrewrite.suite.discovery.arithmetic_profile import spelled_out
 from onnxrewrite.suite.discovery.enumeration import operands
 from onnxrewrite.system.arrays import Array, Feeds, Outputs, is_tensor
 from onnxrewrite.system.digests import array_digest
 
 FEW = 16
-"""Constants of so many elements, and those of integers, are part of what a region is; larger ones are weights, which it
-is fed."""
+"""Constants of so many elements are part of what a region is; larger ones are weights, which it is fed."""
 
 _BINDINGS = 6
 """So many choices of sizes are tried."""
@@ -108,13 +108,18 @@ def sampled(region: Region, facts: Facts, seed: int = 0) -> SampledRegion | None
 
 def evaluated(model: onnx.ModelProto, feeds: Feeds) -> Outputs | None:
     """The outputs of a model, in double where it has a reference; in its own dtypes where it rounds to a grid; None
-    where it cannot be run."""
+    where it cannot be run.
+
+    No kernel of ONNX Runtime's own operators is run, only what they are defined by: some kernels end the process where
+    an operand is not as they expect it.
+    """
     reference = build_reference(model, threads=1)
     if reference.trusted:
         return reference.run(feeds)
-    if not quantized_ops(model):
+    spelled = spelled_out(model) if quantized_ops(model) else None
+    if spelled is None:
         return None
-    session = open_session(model, threads=1)
+    session = open_session(spelled, threads=1)
     outputs = session if isinstance(session, str) else session.run(feeds)
     return None if isinstance(outputs, str) else outputs
 
@@ -122,7 +127,7 @@ def evaluated(model: onnx.ModelProto, feeds: Feeds) -> Outputs | None:
 def _belongs(value: ir.Value, facts: Facts) -> bool:
     """True for a constant that is a part of the region."""
     tensor = facts.tensor(value)
-    return tensor is not None and (tensor.size <= FEW or not tensor.dtype.is_floating_point())
+    return tensor is not None and tensor.size <= FEW
 
 
 def _cut(region: Region, facts: Facts, fed: list[ir.Value]) -> ir.Model:
@@ -162,6 +167,7 @@ def _at(
     proto = as_proto(model)
     try:
         feeds = site_feeds(Sampler(proto, seed=seed), elements, dict(binding))
+        feeds |= _integers(fed, model, facts)
         outputs = evaluated(proto, feeds)
     except (OnnxRewriteError, ValueError):
         return None
@@ -171,6 +177,12 @@ def _at(
     names = {v: c.name or "" for v, c in zip(fed, model.graph.inputs, strict=True)}
     made = tuple(_operand(v, names, feeds, facts, region) for v in read)
     return SampledRegion(region, facts, made, tuple(map(np.asarray, results)), tuple(map(facts.dtype, region.outputs)))
+
+
+def _integers(fed: list[ir.Value], model: ir.Model, facts: Facts) -> Outputs:
+    """The weights that are integers, as they are: they may be places in a table."""
+    named = ((copied.name or "", facts.tensor(v)) for v, copied in zip(fed, model.graph.inputs, strict=True))
+    return {name: t.numpy() for name, t in named if t is not None and not t.dtype.is_floating_point()}
 
 
 def _operand(value: ir.Value, names: Mapping[ir.Value, str], feeds: Feeds, facts: Facts, region: Region) -> Operand:
