@@ -26,6 +26,7 @@ class _Extent:
         int | None, typer.Option("--count", min=1, metavar="N", help="Graphs to try each rule on, if not 160.")
     ] = None
     prove: Annotated[bool, typer.Option("--prove", help="Prove what passes, too; needs z3.")] = False
+    slow: Annotated[bool, typer.Option("--slow", help="Write rules that are right and not faster, too.")] = False
     seed: options.Seed = 0
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
     budget: Annotated[
@@ -92,7 +93,9 @@ def discover(
         proves=extent.prove,
     )
     with progress_bar(wanted=not told.quiet) as progress:
-        found = discovered(corpus, output, request, jobs=extent.jobs, budget=extent.budget, progress=progress)
+        found = discovered(
+            corpus, output, request, jobs=extent.jobs, budget=extent.budget, slow=extent.slow, progress=progress
+        )
     data = found.to_json()
     write_json(data, told.json, report)
     if told.table:

@@ -79,6 +79,7 @@ def discover(
     *,
     jobs: int = 1,
     budget: float | None = None,
+    slow: bool = False,
     progress: Progress | None = None,
 ) -> Discovery:
     """Search models for regions that a kernel computes as well, and write the rules that say so.
@@ -92,6 +93,7 @@ def discover(
         request: What is asked for.
         jobs: The number of models at a time.
         budget: Seconds for all of it; what is left then is told.
+        slow: True to write rules that are right and not faster, too.
         progress: Told of progress.
 
     Raises:
@@ -113,7 +115,7 @@ def discover(
         if progress is not None:
             progress("search", len(searched), len(models) - len(searched))
     findings = merged(f for model in models for f in candidates.get(model, ()))
-    files = _written(findings, out)
+    files = _written([f for f in findings if f.status == FOUND or (slow and f.is_right)], out)
     seconds = time.perf_counter() - start
     return Discovery(tuple(searched[m] for m in models), tuple(findings), files, seconds)
 
@@ -163,13 +165,12 @@ def _renamed(finding: Finding, name: str) -> str:
 
 
 def _written(findings: Sequence[Finding], out: Path) -> dict[str, str]:
-    """Write the rules that were found; their files by name."""
-    wanted = [f for f in findings if f.status == FOUND]
-    files = {f.name: f"{identifier_of(f.name)}.py" for f in wanted}
+    """Write rules; their files by name."""
+    files = {f.name: f"{identifier_of(f.name)}.py" for f in findings}
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"-o {out}: cannot be made: {error.strerror or error}") from None
-    for each in wanted:
+    for each in findings:
         write_whole(out / files[each.name], each.text, "-o")
     return files

@@ -1,8 +1,9 @@
 """The ways in which a kernel could stand for a region: its operator on the region's operands, with attributes that are
 found in the region.
 
-An operator is tried that the target has a kernel for and that is defined by simpler ones, in ``ir/bodies/`` or by a
-function body of the standard.  Which operand goes where, and which attributes it gets, is enumerated within limits.
+An operator is tried that the target has a kernel for and that is defined: by simpler ones, in ``ir/bodies/`` or by a
+function body of the standard, or as one of the standard's elementwise or linear ones.  Which operand goes where, and
+which attributes it gets, is enumerated within limits.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ VARIATIONS = 24
 _MOVES = frozenset(operators("view permute select repeat join"))
 """Operators that only move data."""
 
+_COMPUTING = frozenset(operators("broadcast linear", but="images"))
+"""Operators of the standard that are what others are defined by; the float64 reference takes them as they are."""
+
 _POOL = 6
 """So many values are tried for an attribute."""
 
@@ -52,7 +56,7 @@ def kernels(target: Target, opset: int) -> tuple[Kernel, ...]:
         known = schema.schema(domain, op_type, opset if not domain else None)
         if known is None or not known.deterministic or op_type in _MOVES or not known.inputs:
             continue
-        if (domain, op_type) not in BODIES and not schema.has_body(known):
+        if (domain, op_type) not in BODIES and not schema.has_body(known) and op_type not in _COMPUTING:
             continue
         if target.has_kernel(domain, op_type) and (domain or target.kernel_version(op_type, opset)):
             found.append(Kernel(domain, op_type, known))

@@ -128,7 +128,8 @@ class RuleWriter:
         anchor = self.hit.region.region.outputs[0].name
         yield (
             f"Why: {count} operator{'s' * (count > 1)} become {self.operators}.  Found by comparing what both compute: "
-            f"at {anchor} of {self.model}, and {places - 1} more place{'s' * (places != 2)} of it."
+            f"at {anchor} of {self.model}"
+            + (f", and {places - 1} more place{'s' * (places != 2)} of it." if places > 1 else ".")
         )
 
     # -- what is captured ------------------------------------------------------------------------------------
