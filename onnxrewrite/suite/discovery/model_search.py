@@ -226,8 +226,8 @@ class _Search:
         measured = times(found.rule, self.driver.model, self.library, self.target, seed=self.request.seed)
         taken = tuple(Measured(dict(t.sizes), t.ratio.median, t.ratio.low, t.ratio.high, t.seconds) for t in measured)
         status: Status = FOUND if any(t.is_faster for t in measured) else TOO_SLOW
-        told = replace(bare, status=status, times=taken, reason="" if taken else "it could not be timed")
-        return replace(told, text=with_effect(told))
+        timed = replace(bare, status=status, times=taken, reason="" if taken else "it could not be timed")
+        return replace(timed, text=with_effect(timed))
 
     def _note(self, hit: Hit, writer: RuleWriter, rule: Rule | None = None) -> None:
         """Remember where a rule that passed applies, so that what it takes is not found again."""

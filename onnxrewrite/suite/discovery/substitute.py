@@ -105,14 +105,6 @@ class Substitute:
         """The origins of all attributes."""
         return [p.origin for n in self.nodes for _, p in n.parameters]
 
-    def literal(self) -> Substitute:
-        """The same with every attribute as a number of its own."""
-        nodes = (
-            Operator(n.domain, n.op_type, n.inputs, tuple((k, Parameter(p.value)) for k, p in n.parameters), n.outputs)
-            for n in self.nodes
-        )
-        return Substitute(tuple(nodes), self.results)
-
 
 def model_of(substitute: Substitute, region: SampledRegion) -> onnx.ModelProto:
     """A substitute as a model of the operands that it reads; constants are constants in it."""
