@@ -22,6 +22,7 @@ from onnxrewrite.rewrite.fingerprint import fingerprint
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.ruletest.fuzz import INSTANCES
 from onnxrewrite.ruletest.fuzz.verdict import PROVED
+from onnxrewrite.suite.deploy.artifact import digest
 from onnxrewrite.suite.discovery.enumeration import NODES, REGIONS, enumerate_regions
 from onnxrewrite.suite.discovery.finding import (
     FOUND,
@@ -41,7 +42,6 @@ from onnxrewrite.suite.discovery.rule_timing import times
 from onnxrewrite.suite.discovery.rule_trial import Tried, is_untried, tried
 from onnxrewrite.suite.discovery.rule_writing import RuleWriter, rule_name
 from onnxrewrite.suite.discovery.sampled_region import sampled
-from onnxrewrite.system.digests import sha256_of
 from onnxrewrite.system.versions import versions
 
 DIED = "ONNX Runtime ended the process that tried it"
@@ -92,7 +92,7 @@ class Request:
         """
         asked = (self.rules, sorted(self.without), self.target, self.nodes, self.regions, self.count, self.seed)
         rules = sorted(fingerprint(r).sha256 for r in self.library)
-        told = [repr((*asked, self.proves)), *rules, str(versions()), *sha256_of([model])]
+        told = [repr((*asked, self.proves)), *rules, str(versions()), digest(model)]
         return Journal(folder / f"{hashlib.sha256(' '.join(told).encode()).hexdigest()[:32]}.jsonl")
 
 
@@ -139,20 +139,20 @@ class _Search:
         found = enumerate_regions(self.driver, nodes=self.request.nodes, most=self.request.regions)
         ran = 0
         fatal = frozenset(self.journal.fatal)
-        for digest, region in found.regions.items():
+        for kind, region in found.regions.items():
             if self.request.is_over:
                 break
-            if digest in fatal:
+            if kind in fatal:
                 continue
-            self.journal.at(digest)
-            self.at = digest
+            self.journal.at(kind)
+            self.at = kind
             made = sampled(region, self.driver.facts(region.graph), self.request.seed)
             ran += made is not None
             for hit in joined(made, self.target, self.known) if made is not None else ():
                 before = time.perf_counter()
                 self._take(hit)
                 spent += time.perf_counter() - before
-            self.journal.at(digest)
+            self.journal.at(kind)
         return Searched(
             str(self.model),
             len(found.regions),

@@ -113,13 +113,13 @@ def tried(
     known = writer.guards()
     learnt = _Learning([g for g in known if g.is_of_result] if is_cautious else [])
     for left in reversed(range(_LESSONS + 1)):
-        _, rule = writer.finished(learnt.guards, _rewrites(writer, learnt.guards), learnt.assumes)
+        guards = learnt.guards
+        examples = tuple(_examples(writer, guards, learnt.lessons))  # which the fuzzer begins with, too
+        text_of_rule, rule = writer.finished(guards, examples, learnt.assumes)
         verdict = fuzz(rule, library, seed=seed, count=count, thorough=False)
         if not left or not verdict.refuted or not learnt.learn(rule, verdict, known):
             break
-    examples = tuple(_examples(writer, learnt.guards, learnt.lessons))
-    text_of_rule, rule = writer.finished(learnt.guards, examples, learnt.assumes)
-    return Tried(rule, text_of_rule, tuple(learnt.guards), verdict)
+    return Tried(rule, text_of_rule, tuple(guards), verdict)
 
 
 def _lesson(rule: Rule, verdict: Verdict, known: Sequence[Guard]) -> Lesson | None:

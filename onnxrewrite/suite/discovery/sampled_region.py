@@ -172,7 +172,7 @@ def _at(
     except (OnnxRewriteError, ValueError):
         return None
     results = [] if outputs is None else [outputs.get(o.name) for o in proto.graph.output]
-    if not results or not all(is_tensor(r) and 0 < r.size <= _MOST and _is_finite(r) for r in results):
+    if not results or not all(is_tensor(r) and 0 < r.size <= _MOST and is_finite(r) for r in results):
         return None
     names = {v: c.name or "" for v, c in zip(fed, model.graph.inputs, strict=True)}
     made = tuple(_operand(v, names, feeds, facts, region) for v in read)
@@ -194,6 +194,7 @@ def _operand(value: ir.Value, names: Mapping[ir.Value, str], feeds: Feeds, facts
     return Operand(value, f"constant_{array_digest(array)[:16]}", array, True, False)
 
 
-def _is_finite(array: Array) -> bool:
+def is_finite(array: Array) -> bool:
+    """True if an array is one of numbers or truth values, none of which is infinite or no number."""
     is_float = array.dtype.kind == "f" or array.dtype == np.dtype(ml_dtypes.bfloat16)
     return array.dtype.kind in "iub" or (is_float and bool(np.isfinite(array.astype(np.float64)).all()))

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxrewrite.suite.discovery.sampled_region import Operand, SampledRegion, evaluated
+from onnxrewrite.suite.discovery.sampled_region import Operand, SampledRegion, evaluated, is_finite
 from onnxrewrite.system.arrays import Array, is_tensor
 
 
@@ -149,7 +149,7 @@ def _code(operand: Operand) -> int:
 
 
 def results_of(substitute: Substitute, region: SampledRegion) -> tuple[Array, ...] | None:
-    """The results of a substitute for the operands of a region; None where it cannot be run."""
+    """The results of a substitute for the operands of a region; None where they are not finite, or it cannot be run."""
     try:
         model = model_of(substitute, region)
     except (TypeError, ValueError):  # an attribute of another type
@@ -157,7 +157,7 @@ def results_of(substitute: Substitute, region: SampledRegion) -> tuple[Array, ..
     feeds = {o.name: o.array for o in region.operands}
     outputs = evaluated(model, feeds)
     results = [] if outputs is None else [outputs.get(o.name) for o in model.graph.output]
-    if not results or not all(is_tensor(r) and r.size for r in results):
+    if not results or not all(is_tensor(r) and r.size and is_finite(r) for r in results):
         return None
     return tuple(np.asarray(r) for r in results)
 
