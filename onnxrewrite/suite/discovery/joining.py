@@ -34,43 +34,36 @@ class Hit:
 
 @dataclass
 class Known:
-    """The results of substitutes, which are computed once for the same numbers.
+    """The fingerprints of what substitutes compute, each taken once for the same numbers.
 
     Attributes:
-        results: By the digest of operators and operands.
+        prints: By the digest of operators and operands; None where a substitute does not run.
         profiles: The arithmetic of each kernel, which its operands do not change.
         evaluated: The number of evaluations so far.
         cut_short: The number of regions for which not all uses were tried.
     """
 
-    results: dict[str, tuple[tuple[Array, ...], tuple[Floats, ...]] | None] = field(default_factory=dict)
+    prints: dict[str, tuple[Floats, ...] | None] = field(default_factory=dict)
     profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
     evaluated: int = 0
     cut_short: int = 0
 
-    def of(self, substitute: Substitute, region: SampledRegion) -> tuple[tuple[Array, ...], tuple[Floats, ...]] | None:
-        """The results of a substitute at the operands of a region, and their fingerprints; None where it does not
-        run."""
+    def of(self, substitute: Substitute, region: SampledRegion) -> tuple[Floats, ...] | None:
+        """The fingerprints of a substitute at the operands of a region; None where it does not run."""
         key = hashlib.sha256(key_of(substitute, region.operands).encode()).hexdigest()
-        if key not in self.results:
+        if key not in self.prints:
             self.evaluated += 1
             found = results_of(substitute, region)
-            kept = found is not None and sum(r.size for r in found) <= _KEPT
-            self.results[key] = (found if kept else (), tuple(map(fingerprint, found))) if found is not None else None
-            if found is not None and not kept:
-                return found, self.results[key][1]  # type: ignore[index]
-        known = self.results[key]
-        if known is None or known[0]:
-            return known
-        return results_of(substitute, region) or (), known[1]
-
-
-_KEPT = 2**14
-"""Results of so many elements are kept; larger ones are computed again where their fingerprints are alike."""
+            self.prints[key] = None if found is None else tuple(map(fingerprint, found))
+        return self.prints[key]
 
 
 EVALUATIONS = 600
 """So many evaluations are made for one region, beside those that were made for others."""
+
+
+PLAIN = 3
+"""A plain operator is tried for regions of so many nodes: what it computes is seldom spelled longer."""
 
 
 def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]:
@@ -88,6 +81,8 @@ def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]
         if known.evaluated - start > EVALUATIONS:
             known.cut_short += 1
             return
+        if kernel.is_plain and len(nodes) > PLAIN:
+            continue
         name = kernel.domain, kernel.op_type
         if not _may_be(own, known.profiles.get(name)):
             continue
@@ -132,16 +127,23 @@ def _first(
             if failed > _FAILURES:
                 return None
             continue
-        if any(a[-2] != b[-2] for a, b in zip(found[1], prints, strict=True)):
+        if any(a[-2] != b[-2] for a, b in zip(found, prints, strict=True)):
             misfits.add(_shaping(use))
-            continue
-        if not all(alike(a, b) for a, b in zip(found[1], prints, strict=True)) or _passes_on(found[0], region):
-            continue
-        ways = [relation(a, b) for a, b in zip(found[0], region.results, strict=True)]
-        given = tuple(w for w in ways if w is not None)
-        if len(given) == len(ways) and 1 + sum(w.steps for w in given) <= most:
-            return Hit(region, use, given)
+        elif all(alike(a, b) for a, b in zip(found, prints, strict=True)):
+            hit = _compared(use, region, most)
+            if hit is not None:
+                return hit
     return None
+
+
+def _compared(use: Substitute, region: SampledRegion, most: int) -> Hit | None:
+    """A use whose fingerprint is that of a region, compared element by element."""
+    results = results_of(use, region) or ()
+    if not results or _passes_on(results, region):
+        return None
+    ways = [relation(a, b) for a, b in zip(results, region.results, strict=True)]
+    given = tuple(w for w in ways if w is not None)
+    return Hit(region, use, given) if len(given) == len(ways) and 1 + sum(w.steps for w in given) <= most else None
 
 
 def _passes_on(results: tuple[Array, ...], region: SampledRegion) -> bool:

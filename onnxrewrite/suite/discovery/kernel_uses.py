@@ -41,25 +41,35 @@ _POOL = 6
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operator that a target runs, and its schema."""
+    """An operator that a target runs.
+
+    Attributes:
+        domain: Its domain.
+        op_type: Its name.
+        schema: Its schema.
+        is_plain: True if others are defined by it, rather than it by others.
+    """
 
     domain: str
     op_type: str
     schema: Schema
+    is_plain: bool
 
 
 @cache
 def kernels(target: Target, opset: int) -> tuple[Kernel, ...]:
     """The operators with a definition that a target has a kernel for, or runs by their function body."""
     found = []
-    for domain, op_type in sorted({*BODIES, *((("", n)) for n in schema.known_operators(""))}):
+    named = {*BODIES, *(("", name) for name in schema.known_operators(""))}
+    for domain, op_type in sorted(named, key=lambda each: (not each[0], each)):  # what replaces most comes first
         known = schema.schema(domain, op_type, opset if not domain else None)
         if known is None or not known.deterministic or op_type in _MOVES or not known.inputs:
             continue
-        if (domain, op_type) not in BODIES and not schema.has_body(known) and op_type not in _COMPUTING:
+        is_plain = (domain, op_type) not in BODIES and not schema.has_body(known)
+        if is_plain and op_type not in _COMPUTING:
             continue
         if target.has_kernel(domain, op_type) and (domain or target.kernel_version(op_type, opset)):
-            found.append(Kernel(domain, op_type, known))
+            found.append(Kernel(domain, op_type, known, is_plain))
     return tuple(found)
 
 
