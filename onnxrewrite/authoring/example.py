@@ -73,6 +73,30 @@ def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule) -
     return Cut(matching[0], opset, False) if matching else None
 
 
+def snippet(model: ir.Model, declared: str = "") -> str:
+    """A model as the text of an example: what is fed, then a line for each node.
+
+    Args:
+        model: The model.
+        declared: Lines that declare its inputs and weights, where there is a text already.
+    """
+    printer = Printer(canonical=False, opsets=model.opset_imports)
+    inputs = [f"{printer.declared(v)};" for v in model.graph.inputs] if not declared else declared.splitlines()
+    nodes = list(model.graph)
+    names = [n.name for n in nodes]
+    for node in nodes:
+        node.name = None
+    lines = [line.strip() for node in nodes for line in printer.node(node)]
+    for node, name in zip(nodes, names, strict=True):
+        node.name = name
+    return "\n".join([*inputs, *lines])
+
+
+def declarations(text: str) -> str:
+    """The lines of an example that declare inputs and weights."""
+    return "\n".join(line for line in text.splitlines() if line.endswith((";", "~")))
+
+
 def _matches(rule: Rule, graph: str, opset: int) -> bool:
     try:
         return bool(matched(rule, in_example(rule, graph, opset)))
@@ -152,6 +176,7 @@ class _Writer:
         self._constants: list[ir.Value] = []
         self._dummies: list[str] = []
         self._made: list[ir.Node] = []
+        self._letters: dict[str, ir.SymbolicDim] = {}
 
     def text(self) -> str:
         """Declarations, then a line for each node."""
@@ -213,7 +238,12 @@ class _Writer:
         return self._given.get(value) or self._names.fresh("c")
 
     def _size(self, dim: Dim) -> Dim:
-        return self._sizes.get(dim, dim) if isinstance(dim, int) else dim
+        """A number that is small, or a name; what is computed outside gets a name of its own."""
+        if isinstance(dim, int):
+            return self._sizes.get(dim, dim)
+        if str(dim).isidentifier():
+            return dim
+        return self._letters.setdefault(str(dim), ir.SymbolicDim(f"n{len(self._letters) + 1}"))
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
         """A constant of the new sizes: cut to size, and rounded, where it is short, else made up."""

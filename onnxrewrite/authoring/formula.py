@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +53,18 @@ class Text(NamedTuple):
 
 
 class Formulas:
-    """Writes the steps of a draft as assignments and one formula for each output."""
+    """Writes the steps of a draft as assignments and one formula for each output; steps that are ``called`` something
+    get that name."""
 
-    def __init__(self, draft: Draft, slots: Mapping[Slot, str], names: naming.Names, spelled: bool):
+    def __init__(
+        self,
+        draft: Draft,
+        slots: Mapping[Slot, str],
+        names: naming.Names,
+        spelled: bool,
+        called: Mapping[ir.Node, str] = MappingProxyType({}),
+    ):
+        self._given = called
         self._slots = slots
         self._names = names
         self._spelled = spelled
@@ -64,14 +74,14 @@ class Formulas:
         uses = Counter(i.node for i in _inners(draft))
         for step in draft.steps:
             text = self._step(step)
-            if uses[step.node] > 1 or step.node in self._indexed or len(text.code) > WIDTH - 20:
+            if uses[step.node] > 1 or step.node in called or step.node in self._indexed or len(text.code) > WIDTH - 20:
                 text = self._called(text, step.node)
             self._texts[step.node] = text
         self.outputs = [self._operand(inner) for inner in draft.outputs]
 
     def _called(self, text: Text, node: ir.Node) -> Text:
         """A piece that is given a name."""
-        name = self._names.fresh(naming.of_step(node))
+        name = self._given.get(node) or self._names.fresh(naming.of_step(node))
         self.lines.append(f"{name} = {text.code}")
         return Text(name)
 

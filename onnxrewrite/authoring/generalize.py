@@ -20,6 +20,7 @@ from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
+from onnxrewrite.ir.value_numbering import same_tensor
 from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern.numbers import same_parameter
 from onnxrewrite.pattern.terms import FLOATS
@@ -129,23 +130,59 @@ class Draft:
     allow_shared: bool
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Values and attributes that a rewrite needs, so that they are captured even where they are the same everywhere.
+
+    Attributes:
+        values: Values that the region reads, constants too.
+        numbers: Constants of one element, of which the number is needed.
+        attributes: Attributes of nodes of the region.
+        constants: Constants that belong to the region: the rewrite does not hold at a place where another one stands,
+            or none, unless its number is captured.
+        handed_on: Nodes of which the rewrite takes all attributes as they are, so that none is part of the pattern.
+    """
+
+    values: frozenset[ir.Value] = frozenset()
+    numbers: frozenset[ir.Value] = frozenset()
+    attributes: frozenset[tuple[ir.Node, str]] = frozenset()
+    constants: frozenset[ir.Value] = frozenset()
+    handed_on: frozenset[ir.Node] = frozenset()
+
+    def has_its_constants(self, place: Place, region: Place, facts: Facts) -> bool:
+        """True if the constants that belong to the region stand at a place, too."""
+        for use, value in region.leaves.items():
+            if value not in self.constants:
+                continue
+            theirs = place.leaves.get(use)
+            mine, other = facts.tensor(value), None if theirs is None else facts.tensor(theirs)
+            if mine is None or other is None or (value not in self.numbers and not same_tensor(mine, other)):
+                return False
+        return True
+
+
+NOTHING = Wanted()
+"""No wishes: a constant that is the same everywhere is part of the pattern."""
+
 FactsOf: TypeAlias = Callable[[ir.Graph], Facts]
 
 
-def generalize(region: Region, places: Sequence[Place], facts_of: FactsOf) -> Draft:
+def generalize(region: Region, places: Sequence[Place], facts_of: FactsOf, wanted: Wanted = NOTHING) -> Draft:
     """One pattern for the region and all places.
 
     Args:
         region: The nodes that were cut out.
         places: The places where it stands, the region itself first.
         facts_of: The facts about the values of each graph.
+        wanted: What is captured in any case.
     """
-    return _Generalization(region, places, facts_of).draft()
+    return _Generalization(region, places, facts_of, wanted).draft()
 
 
 class _Generalization:
-    def __init__(self, region: Region, places: Sequence[Place], facts_of: FactsOf):
+    def __init__(self, region: Region, places: Sequence[Place], facts_of: FactsOf, wanted: Wanted):
         self.region = region
+        self.wanted = wanted
         self.places = places
         self.facts = facts_of(region.graph)
         self._all_facts = [facts_of(p.graph) for p in places]
@@ -207,11 +244,15 @@ class _Generalization:
     def _attributes(self, node: ir.Node, own: Sequence[tuple[ir.Node, Facts]]) -> dict[str, object]:
         """The attributes off their default somewhere: the value where it is the same everywhere, else a capture."""
         found: dict[str, object] = {}
-        for name in sorted({a for n, _ in own for a in n.attributes}):
+        if node in self.wanted.handed_on:
+            return found
+        asked = {name for of, name in self.wanted.attributes if of is node}
+        for name in sorted({a for n, _ in own for a in n.attributes} | asked):
             values = [schema.attribute(n, name, f.version(n)) for n, f in own]
             defaults = [_default(n, name, f) for n, f in own]
             first = values[0]
-            if not _is_plain(first) or not all(_is_plain(v) and same_parameter(v, first) for v in values[1:]):
+            is_one = _is_plain(first) and all(_is_plain(v) and same_parameter(v, first) for v in values[1:])
+            if name in asked or not is_one:
                 found[name] = self._slot((name, *map(repr, values)), Kind.ATTR, tuple(values), node, name)
             elif any(d is None or not same_parameter(first, d) for d in defaults):
                 found[name] = first
@@ -222,13 +263,16 @@ class _Generalization:
         if use not in self.places[0].leaves:
             inner = use[0].inputs[use[1]] if use[1] < len(use[0].inputs) else None
             return None if inner is None else self._operand(use)
+        read = self.places[0].leaves.get(use)
+        if read in self.wanted.values:
+            return self._operand(use)
         nodes = [p.nodes[use[0]] for p in self.places]
         values = [parameter(f, n, name) for n, f in zip(nodes, self._all_facts, strict=True)]
         if all(v is None for v in values):
             return None
         if any(v is schema.UNKNOWN for v in values):
             return self._operand(use)
-        if all(v is not None and same_parameter(v, values[0]) for v in values):
+        if read not in self.wanted.numbers and all(v is not None and same_parameter(v, values[0]) for v in values):
             return values[0]
         return self._slot((name, *map(repr, values)), Kind.ATTR, tuple(values), use[0], name)
 
@@ -253,13 +297,13 @@ class _Generalization:
         """The operand for a constant of the region, a variable if it is computed at another place."""
         pairs = [(v, f) for v, f in zip(values, self._all_facts, strict=True) if v is not None]
         key = ("constant", *map(id, values))
-        if not all(f.tensor(v) is not None for v, f in pairs):
+        if values[0] in self.wanted.values or not all(f.tensor(v) is not None for v, f in pairs):
             return self._slot(key, Kind.VAR, values, use[0], formal)
         numbers = [_number(v, f) for v, f in pairs]
         if any(n is None for n in numbers) or len(pairs) < len(values):
             return self._slot(key, Kind.CONST, values, use[0], formal)
         first = numbers[0]
-        if first is not None and all(n == first for n in numbers):
+        if values[0] not in self.wanted.numbers and first is not None and all(n == first for n in numbers):
             return Number(first, self.facts.dtype(pairs[0][0]))
         return self._slot(key, Kind.SCALAR, values, use[0], formal)
 

@@ -51,7 +51,7 @@ _LETTERS = "xyzuvw"
 
 RESERVED = frozenset(
     "op any_of microsoft rule Attr Builder Const Match Operators Rejects Rewrites Scalar Value Var FLOATS SQRT2 "
-    "math annotations m build Sequence Any FILL_IN".split()
+    "math annotations m build Sequence Any FILL_IN ir same_shape reshaped_as result turned".split()
 )
 
 

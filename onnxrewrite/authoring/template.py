@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnxrewrite.authoring import naming, write
 from onnxrewrite.authoring.example import Cut, cut
 from onnxrewrite.authoring.formula import literal
-from onnxrewrite.authoring.generalize import Draft, Slot, generalize
+from onnxrewrite.authoring.generalize import NOTHING, Draft, Slot, Wanted, generalize
 from onnxrewrite.authoring.occurrences import Found, Place, places
 from onnxrewrite.authoring.region import Region
 from onnxrewrite.authoring.staged_model import matched
@@ -105,6 +105,7 @@ class Writing:
         region: The nodes that it is to match.
         source: The facts about the rule, without its places and examples.
         given: Names for what is captured.
+        wanted: What is captured in any case.
     """
 
     def __init__(
@@ -113,40 +114,43 @@ class Writing:
         region: Region,
         source: write.Source,
         given: Mapping[ir.Value, str] = MappingProxyType({}),
+        wanted: Wanted = NOTHING,
     ):
         self.driver = driver
         self.region = region
         self.facts = driver.facts(region.graph)
         graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
         self.found = places(region, graphs)
-        self.draft = generalize(region, self.found.places, driver.facts)
+        first, *others = self.found.places
+        self.found.places = [first, *(p for p in others if wanted.has_its_constants(p, first, self.facts))]
+        self.draft = generalize(region, self.found.places, driver.facts, wanted)
         self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(source.name)), given)
         self.source = source
 
     def pattern(self) -> tuple[Term, ...]:
         """The pattern alone."""
-        return self._written(replace(self.source, places=_anchors(self.found.places)))[1].outputs
+        return self.written(replace(self.source, places=_anchors(self.found.places)))[1].outputs
 
     def captured(self, rivals: Sequence[Rule]) -> Captured:
         """The rule as text, and what is to be said about it, given the other rules of its stage."""
-        source, rule = self._written(replace(self.source, places=_anchors(self.found.places)))
-        cuts = self._cuts(rule)
+        source, rule = self.written(replace(self.source, places=_anchors(self.found.places)))
+        cuts = self.cuts(rule)
         notes = (*_notes(self.region, self.found, self.draft), *self._beaten_by(rivals))
         if not cuts:
             notes = (*notes, "No example could be made: what is in the way is not told by shapes and constants.")
         source = replace(source, notes=notes, cuts=cuts)
         captures = tuple(_capture(s, n) for s, n in self.names.items())
-        text = write.rule_file(self.draft, source, self.names)
+        text = self.text(source)
         operators = len(self.region.nodes)
         return Captured(source.name, source.stage, operators, source.places, captures, notes, text, source)
 
-    def _written(self, source: write.Source) -> tuple[write.Source, Rule]:
+    def written(self, source: write.Source) -> tuple[write.Source, Rule]:
         """The first way to write the pattern that matches at all places and takes no part of one besides; with all
         places that it matches, and the rule."""
         tried: list[tuple[write.Source, Rule]] = []
         for spelled, ranked in itertools.product((False, True), repeat=2):
             way = replace(source, spelled=spelled, ranked=ranked)
-            rule = self._rule(way)
+            rule = self.rule(way)
             matching = matched(rule, self.driver)
             if set(matching) >= set(source.places):
                 more = [v for v, m in matching.items() if v not in source.places]
@@ -158,14 +162,13 @@ class Writing:
             raise UsageError(f"no pattern that was tried matches at {told}; name values nearer to each other")
         return min(tried, key=lambda way: len(way[0].places))
 
-    def _rule(self, source: write.Source) -> Rule:
+    def rule(self, source: write.Source) -> Rule:
         """The rule that the text defines."""
-        text = write.rule_file(self.draft, source, self.names)
-        module = ModuleType("captured")
-        exec(compile(text, source.name, "exec", dont_inherit=True), vars(module))
-        rule = vars(module)[source.function]
-        assert isinstance(rule, Rule)
-        return rule
+        return rule_in(self.text(source), source)
+
+    def text(self, source: write.Source) -> str:
+        """The text of the rule file."""
+        return write.rule_file(self.draft, source, self.names)
 
     def _beaten_by(self, rivals: Sequence[Rule]) -> Iterable[str]:
         """That other rules take a part of the region, if they do."""
@@ -187,7 +190,7 @@ class Writing:
         """True if a match covers a node of one of the places."""
         return any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
 
-    def _cuts(self, rule: Rule) -> tuple[Cut, ...]:
+    def cuts(self, rule: Rule) -> tuple[Cut, ...]:
         """The region, and one place for each operator that stands there instead of one of its own; as far as the
         pattern is found in what is made of them."""
         shown: dict[object, int] = {}
@@ -205,6 +208,15 @@ class Writing:
             if isinstance(value, ir.Value):
                 names.setdefault(value, name)
         return cut(place, self.driver.facts(place.graph), names, rule)
+
+
+def rule_in(text: str, source: write.Source) -> Rule:
+    """The rule that a text defines; its function knows the text's names as its globals."""
+    module = ModuleType("captured")
+    exec(compile(text, source.name, "exec", dont_inherit=True), vars(module))
+    rule = vars(module)[source.function]
+    assert isinstance(rule, Rule)
+    return rule
 
 
 def _own_names(name: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -15,7 +15,29 @@ from onnxrewrite.authoring.formula import PART, WIDTH, Formulas, literal
 from onnxrewrite.authoring.generalize import Draft, Kind, Slot
 from onnxrewrite.authoring.staged_model import FILL_IN
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.rule import Example, Rejects, Rewrites, Stage
+
+_OPSET = 17
+"""An example of this opset need not say so."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The rewrite of a rule that nobody has to finish.
+
+    Attributes:
+        becomes: The right side of the first line of its docstring.
+        notes: What the module's docstring says beside that.
+        body: The lines of its function.
+        examples: Its examples.
+        settings: Further arguments of ``rule``, as text.
+    """
+
+    becomes: str
+    notes: tuple[str, ...]
+    body: tuple[str, ...]
+    examples: tuple[Example, ...] = ()
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,8 @@ class Source:
         cuts: Examples, the region itself first.
         spelled: True if sums and products are written as the operators that they are.
         ranked: True if constants must be of the rank that they have everywhere.
+        called: Names for nodes that the rewrite asks for.
+        finish: The rewrite; None where its author has to fill it in.
     """
 
     name: str
@@ -45,6 +69,8 @@ class Source:
     cuts: tuple[Cut, ...] = ()
     spelled: bool = False
     ranked: bool = False
+    called: Mapping[ir.Node, str] = field(default_factory=dict)
+    finish: Finish | None = None
 
     @property
     def function(self) -> str:
@@ -110,8 +136,8 @@ def _annotation(slot: Slot) -> str:
 
 def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
     """The text of the rule file, given the names of its captures."""
-    names = naming.Names({source.function, *slots.values()})
-    formulas = Formulas(draft, slots, names, source.spelled)
+    names = naming.Names({source.function, *slots.values(), *source.called.values()})
+    formulas = Formulas(draft, slots, names, source.spelled, source.called)
     outputs = [t.code for t in formulas.outputs]
     pattern = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     body = [*_declarations(draft, slots, source.ranked), "", *formulas.lines, *([""] if formulas.lines else [])]
@@ -121,6 +147,11 @@ def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
 
 
 def _docstring(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
+    if source.finish is not None:
+        lines = [f'"""{_summary(draft)} ⟶ {source.finish.becomes}.', ""]
+        for note in source.finish.notes:
+            lines += textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False)
+        return "\n".join([*lines, '"""'])
     way = f"{', '.join(source.starts)} to {', '.join(source.ends)}"
     count, where = _count(len(draft.steps), "operator"), _count(len(source.places), "place")
     cut = f"Captured from {way}: {count}, at {where} of {source.model}."
@@ -153,6 +184,7 @@ def _imports(code: str) -> str:
 
 _STANDARD = {
     "math": "import math",
+    "ir": "import onnx_ir as ir",
     "Sequence": "from collections.abc import Sequence",
     "Any": "from typing import Any",
 }
@@ -163,22 +195,43 @@ def _rule(draft: Draft, source: Source, slots: Mapping[Slot, str], pattern: str)
     yield f'    "{source.name}",'
     yield f"    {source.stage.name},"
     yield f"    {pattern},"
+    finish = source.finish
     if draft.allow_shared:
         yield "    allow_shared=True,"
+    yield from (f"    {setting}," for setting in (finish.settings if finish is not None else ()))
+    waiting = (Rejects(cut.text, FILL_IN, cut.opset) for cut in source.cuts)
     yield "    examples=("
-    for cut in source.cuts:
-        yield "        Rejects("
-        yield from (f"            {line}" for line in _quoted(cut.text))
-        yield f'            because="{FILL_IN}",'
-        if cut.opset != 17:
-            yield f"            opset={cut.opset},"
-        yield "        ),"
+    for example in finish.examples if finish is not None else waiting:
+        yield from (f"        {line}" for line in _example(example))
     yield "    ),"
     yield ")"
     result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
     yield f"def {source.function}(m: Match, build: Builder) -> {result}:"
-    yield f'    """{_formula(draft, slots, pattern)} ⟶ what it becomes."""'
+    becomes = "what it becomes" if finish is None else finish.becomes
+    formula = _formula(draft, slots, pattern)
+    formula = formula if len(formula) + len(becomes) < WIDTH - 10 else _summary(draft)
+    yield f'    """{formula} ⟶ {becomes}."""'
+    if finish is not None:
+        yield from (f"    {line}" for line in finish.body)
+        return
     yield f'    m.refuse("{FILL_IN} of {source.name}")'
+
+
+def _example(example: Example) -> Iterator[str]:
+    """The lines of an example."""
+    yield f"{type(example).__name__}("
+    yield from (f"    {line}" for line in _quoted(example.graph))
+    if isinstance(example, Rewrites):
+        first, *others = _quoted(example.to)
+        yield f"    to={first}"
+        yield from (f"    {line}" for line in others)
+    else:
+        yield f"    because={literal(example.because)},"
+    if example.opset != _OPSET:
+        yield f"    opset={example.opset},"
+    if example.target != "onnxruntime-cpu":
+        yield f"    target={literal(example.target)},"
+    yield "),"
 
 
 def _formula(draft: Draft, slots: Mapping[Slot, str], pattern: str) -> str:

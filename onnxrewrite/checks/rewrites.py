@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +11,13 @@ import onnx_ir as ir
 from onnxrewrite.checks.assumed import classes
 from onnxrewrite.checks.likeness import structure
 from onnxrewrite.checks.site import SiteCheck, Trials, check_site
+from onnxrewrite.checks.site_inputs import note_elements
 from onnxrewrite.checks.site_proof import SiteProver
 from onnxrewrite.checks.site_record import ProofRecord
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.ir.dims import MAX_RANK
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import ELEMENTS, extract, outer_values, subgraphs, topological
+from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
 from onnxrewrite.pattern.look import passed
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.rewrite.trace import Site
@@ -174,7 +174,7 @@ def cut(site: Site) -> tuple[ir.Model, ir.Model]:
     nodes = [*elsewhere, *site.after]
     after = extract(nodes, inputs, site.results, site.opset_imports, name="after", modernize=False)
     for value, copied in zip(inputs, before.graph.inputs, strict=True):
-        _describe(value, copied, site.facts)
+        note_elements(value, copied, site.facts)
     for made, wanted in zip(after.graph.outputs, before.graph.outputs, strict=True):
         made.type, made.shape = wanted.type, wanted.shape
     return before, after
@@ -231,13 +231,6 @@ def _widened(site: Site) -> Site:
 
 def _read(nodes: Sequence[ir.Node]) -> list[ir.Value]:
     return [v for n in nodes for v in (*n.inputs, *outer_values(n)) if v is not None]
-
-
-def _describe(value: ir.Value, copied: ir.Value, facts: Facts) -> None:
-    """Tell the sampler what is known about the elements of a shape tensor."""
-    elements = facts.elements(value)
-    if elements is not None:
-        copied.metadata_props[ELEMENTS] = json.dumps([e if isinstance(e, int) else str(e) for e in elements])
 
 
 def _unsuitable(site: Site) -> str | None:

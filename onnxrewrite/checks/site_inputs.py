@@ -28,6 +28,7 @@ from onnxrewrite.inputs.classes import (
     truths,
 )
 from onnxrewrite.inputs.sample import Sampler
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import ELEMENTS
 from onnxrewrite.system.arrays import Array, Held, Outputs, is_tensor
 
@@ -92,6 +93,13 @@ def counted(value: Held) -> Held:
     made = value.copy()
     made[..., 0], made[..., -1] = True, False
     return made
+
+
+def note_elements(value: ir.Value, copied: ir.Value, facts: Facts) -> None:
+    """Keep what is known of the elements of a shape tensor with its copy in a part that was cut out."""
+    elements = facts.elements(value)
+    if elements is not None:
+        copied.metadata_props[ELEMENTS] = json.dumps([e if isinstance(e, int) else str(e) for e in elements])
 
 
 def elements_of(model: ir.Model) -> dict[str, list[int | str]]:

@@ -24,6 +24,7 @@ from onnxrewrite.cli.canary import canary
 from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
+from onnxrewrite.cli.discover import discover
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
 from onnxrewrite.cli.genai import genai
@@ -78,6 +79,7 @@ _COMMANDS = (
     explain,
     mine,
     capture,
+    discover,
     new,
     rules,
     verify,

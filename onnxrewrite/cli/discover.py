@@ -1,0 +1,106 @@
+"""``onnxrewrite discover``: rules that nobody has written, from the regions of a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.output import write_json
+from onnxrewrite.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Extent:
+    """The extent of the search."""
+
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=24, metavar="N", help="The most nodes of a region.")] = 12
+    regions: Annotated[
+        int, typer.Option("--regions", min=1, metavar="N", help="The most regions of a model, the small ones first.")
+    ] = 3000
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, metavar="N", help="Graphs to try each rule on, if not 160.")
+    ] = None
+    prove: Annotated[bool, typer.Option("--prove", help="Prove what passes, too; needs z3.")] = False
+    slow: Annotated[bool, typer.Option("--slow", help="Write rules that are right and not faster, too.")] = False
+    seed: options.Seed = 0
+    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", min=0.0, metavar="SECONDS", help="Stop after so long; it can go on later."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Library:
+    """The rules that there are, and what new ones are for."""
+
+    rules: options.Rules = field(default_factory=list)
+    without: options.Without = field(default_factory=list)
+    target: options.Target = options.CPU
+
+
+def discover(
+    corpus: Annotated[
+        list[str], typer.Argument(metavar="CORPUS...", help="Models, folders or globs.", show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The folder for rule files.", show_default=False)
+    ],
+    *,
+    extent: _Extent,
+    library: _Library,
+    told: options.DetailedOutput,
+) -> None:
+    """Find regions of models that one kernel computes as well, and write the rules that say so.
+
+    Regions and kernels are compared by what they compute of the same random inputs.  What agrees becomes a rule, which
+    is tried on many graphs, taught the preconditions that these show it to need, and timed.  Rules that are right and
+    faster at some size are written, each as a file for --rules.  A run that was stopped goes on.
+
+    Exit status: 0 done, also when nothing was found or the time ran out; 1 a model could not be searched; 2 bad
+    arguments.
+    """
+    report = options.json_path(told.json)
+    options.one_voice(told.quiet, told.verbose)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output}: is not a folder")
+    if extent.prove:
+        from onnxrewrite.proof import require_prover
+
+        require_prover()
+
+    from onnxrewrite.report.discover_report import discover_line, discover_report
+    from onnxrewrite.rewrite import registry
+    from onnxrewrite.ruletest.fuzz import INSTANCES
+    from onnxrewrite.suite.discovery.corpus_search import discover as discovered
+    from onnxrewrite.suite.discovery.model_search import Request
+
+    known = registry.load(library.rules)
+    left_out = frozenset(r.name for name in library.without for r in known.named(name))
+    request = Request(
+        rules=tuple(library.rules),
+        without=left_out,
+        target=library.target,
+        nodes=extent.nodes,
+        regions=extent.regions,
+        count=extent.count or INSTANCES,
+        seed=extent.seed,
+        proves=extent.prove,
+    )
+    with progress_bar(wanted=not told.quiet) as progress:
+        found = discovered(
+            corpus, output, request, jobs=extent.jobs, budget=extent.budget, slow=extent.slow, progress=progress
+        )
+    data = found.to_json()
+    write_json(data, told.json, report)
+    if told.table:
+        show(discover_report, data, verbose=told.verbose)
+    if told.line:
+        say(discover_line(data))
+    if any(m.error for m in found.models):
+        raise typer.Exit(1)

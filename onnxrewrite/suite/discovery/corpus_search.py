@@ -1,0 +1,176 @@
+"""``discover``: a corpus searched, several models at a time, and the rules that were found, each in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from onnxrewrite.authoring.write import identifier_of
+from onnxrewrite.errors import ModelError
+from onnxrewrite.suite.discovery.finding import (
+    FOUND,
+    KNOWN,
+    NOT_TRIED,
+    NOT_WRITTEN,
+    REFUTED,
+    TOO_SLOW,
+    Finding,
+    Searched,
+)
+from onnxrewrite.suite.discovery.model_search import Request, search
+from onnxrewrite.suite.sweeping.find import find
+from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.plain import Json
+from onnxrewrite.system.workers import Died, in_workers
+
+JOURNALS = ".discover"
+"""The folder of the journals, in the output folder."""
+
+_DEATHS = 8
+"""A model is given up when so many processes have died of it."""
+
+_ORDER = (FOUND, TOO_SLOW, KNOWN, REFUTED, NOT_TRIED, NOT_WRITTEN)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The findings of a corpus.
+
+    Attributes:
+        models: How each model was searched, in the order in which they were given.
+        findings: The candidates, each once: those that were found first, then the faster first.
+        files: The rule files that were written, by the name of the rule.
+        seconds: The time it took.
+    """
+
+    models: tuple[Searched, ...]
+    findings: tuple[Finding, ...]
+    files: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the time sufficed, and every model could be searched."""
+        return all(m.is_complete and not m.error for m in self.models)
+
+    def to_json(self) -> dict[str, Json]:
+        """Plain data, in seconds."""
+        models = TypeAdapter(tuple[Searched, ...]).dump_python(self.models, mode="json")
+        findings = TypeAdapter(tuple[Finding, ...]).dump_python(self.findings, mode="json")
+        told: dict[str, Json] = {"models": models, "findings": findings, "files": dict(self.files)}
+        return {**told, "complete": self.is_complete, "seconds": self.seconds}
+
+
+Progress = Callable[[str, int, int], object]
+"""Told the step, what is done of it, and what is left."""
+
+
+def discover(
+    given: Sequence[str | os.PathLike[str]],
+    out: Path,
+    request: Request,
+    *,
+    jobs: int = 1,
+    budget: float | None = None,
+    slow: bool = False,
+    progress: Progress | None = None,
+) -> Discovery:
+    """Search models for regions that a kernel computes as well, and write the rules that say so.
+
+    Where an earlier run of the same request stopped, this one goes on: what a journal in the output folder tells is not
+    done again.
+
+    Args:
+        given: Folders, files, or patterns of ``glob``.
+        out: The folder for rule files and journals.
+        request: What is asked for.
+        jobs: The number of models at a time.
+        budget: Seconds for all of it; what is left then is told.
+        slow: True to write rules that are right and not faster, too.
+        progress: Told of progress.
+
+    Raises:
+        UsageError: Nothing is found, or the rules cannot be used.
+        ModelError: The output cannot be written.
+    """
+    start = time.perf_counter()
+    models = [found.path for found in find(given, out)[0]]
+    request.library  # noqa: B018  (what is wrong with the rules is told before anything is begun)
+    asked = replace(request, deadline=None if budget is None else time.time() + budget)
+    searched: dict[Path, Searched] = {}
+    candidates: dict[Path, list[Finding]] = {}
+    for model, answer in _answers(asked, out / JOURNALS, models, jobs):
+        if isinstance(answer, Died):
+            told = f"the process that searched it {answer.how}"
+            searched[model] = Searched(str(model), is_complete=False, error=told)
+        else:
+            searched[model], candidates[model] = answer
+        if progress is not None:
+            progress("search", len(searched), len(models) - len(searched))
+    findings = merged(f for model in models for f in candidates.get(model, ()))
+    files = _written([f for f in findings if f.status == FOUND or (slow and f.is_right)], out)
+    seconds = time.perf_counter() - start
+    return Discovery(tuple(searched[m] for m in models), tuple(findings), files, seconds)
+
+
+def _answers(
+    request: Request, folder: Path, models: Sequence[Path], jobs: int
+) -> Iterator[tuple[Path, tuple[Searched, list[Finding]] | Died]]:
+    """Each model with its answer, as they come; in processes of their own, for some graphs make ONNX Runtime abort.
+
+    A model whose process died is searched again, without the region that it was at.
+    """
+    waiting = list(models)
+    for left in reversed(range(_DEATHS)):
+        again = []
+        for model, answer in in_workers(partial(search, request, folder), waiting, jobs):
+            if isinstance(answer, Died) and left:
+                again.append(model)
+            else:
+                yield model, answer
+        waiting = again
+
+
+def merged(found: Iterable[Finding]) -> list[Finding]:
+    """Findings of several models: the same candidate once, with all its places; those of one name get numbers."""
+    by_key: dict[str, Finding] = {}
+    for each in found:
+        earlier = by_key.get(each.key)
+        by_key[each.key] = each if earlier is None else replace(earlier, places={**earlier.places, **each.places})
+    ordered = sorted(by_key.values(), key=lambda f: (_ORDER.index(f.status), f.best or 1.0, f.name, f.key))
+    names: set[str] = set()
+    renamed = []
+    for each in ordered:
+        name, number = each.name, 1
+        while name in names:
+            number += 1
+            name = f"{each.name}-{number}"
+        names.add(name)
+        renamed.append(each if name == each.name else replace(each, name=name, text=_renamed(each, name)))
+    return renamed
+
+
+def _renamed(finding: Finding, name: str) -> str:
+    """The text of a rule under another name."""
+    old, new = f"to_{identifier_of(finding.name)}", f"to_{identifier_of(name)}"
+    text = re.sub(rf"\b{re.escape(old)}\b", new, finding.text)
+    return text.replace(f'"{finding.name}"', f'"{name}"')
+
+
+def _written(findings: Sequence[Finding], out: Path) -> dict[str, str]:
+    """Write rules; their files by name."""
+    files = {f.name: f"{identifier_of(f.name)}.py" for f in findings}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"-o {out}: cannot be made: {error.strerror or error}") from None
+    for each in findings:
+        write_whole(out / files[each.name], each.text, "-o")
+    return files

@@ -1,0 +1,161 @@
+"""Regions and kernels that compute the same: the join of their fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxrewrite.ir.target import Target
+from onnxrewrite.suite.discovery.arithmetic_profile import Profile, of_model, of_nodes
+from onnxrewrite.suite.discovery.kernel_uses import is_movement, kernels, uses
+from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
+from onnxrewrite.suite.discovery.sampled_region import SampledRegion
+from onnxrewrite.suite.discovery.substitute import Substitute, key_of, model_of, results_of
+from onnxrewrite.system.arrays import Array, Floats
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A substitute that computes what a region does, but for order and scale.
+
+    Attributes:
+        region: The region.
+        substitute: Its substitute, before what ``relations`` take.
+        relations: The ways from the results of the substitute to those of the region.
+    """
+
+    region: SampledRegion
+    substitute: Substitute
+    relations: tuple[Relation, ...]
+
+
+@dataclass
+class Known:
+    """The fingerprints of what substitutes compute, each taken once for the same numbers.
+
+    Attributes:
+        prints: By the digest of operators and operands; None where a substitute does not run.
+        profiles: The arithmetic of each kernel, which its operands do not change.
+        evaluated: The number of evaluations so far.
+        cut_short: The number of regions for which not all uses were tried.
+    """
+
+    prints: dict[str, tuple[Floats, ...] | None] = field(default_factory=dict)
+    profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
+    evaluated: int = 0
+    cut_short: int = 0
+
+    def of(self, substitute: Substitute, region: SampledRegion) -> tuple[Floats, ...] | None:
+        """The fingerprints of a substitute at the operands of a region; None where it does not run."""
+        key = hashlib.sha256(key_of(substitute, region.operands).encode()).hexdigest()
+        if key not in self.prints:
+            self.evaluated += 1
+            found = results_of(substitute, region)
+            self.prints[key] = None if found is None else tuple(map(fingerprint, found))
+        return self.prints[key]
+
+
+EVALUATIONS = 600
+"""So many evaluations are made for one region, beside those that were made for others."""
+
+
+PLAIN = 3
+"""A plain operator is tried for regions of so many nodes: what it computes is seldom spelled longer."""
+
+
+def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]:
+    """The kernels that compute what a region does, with fewer operators, or because the model's opset lacks its own."""
+    prints = tuple(map(fingerprint, region.results))
+    if any(not p[-1] or np.ptp(p[:-2]) == 0 for p in prints):  # one number throughout tells nothing
+        return
+    nodes = region.region.nodes
+    most = len(nodes) - 1 + any(region.facts.is_newer(n) for n in nodes)
+    if most < 1 or all(is_movement(n) for n in nodes):
+        return
+    start = known.evaluated
+    own = of_nodes(nodes)
+    for kernel in kernels(target, region.opset):
+        if known.evaluated - start > EVALUATIONS:
+            known.cut_short += 1
+            return
+        if kernel.is_plain and len(nodes) > PLAIN:
+            continue
+        name = kernel.domain, kernel.op_type
+        if not _may_be(own, known.profiles.get(name)):
+            continue
+        for those in uses(kernel, region):
+            profile = _profile(those[0], region)
+            if profile is None:
+                continue
+            known.profiles[name] = profile
+            if not _may_be(own, profile):
+                break
+            hit = _first(those, region, prints, known, most)
+            if hit is not None:
+                yield hit
+                break
+
+
+def _may_be(region: Profile | None, kernel: Profile | None) -> bool:
+    """True if a kernel may compute what a region does, as far as the arithmetic of both is known."""
+    return region is None or kernel is None or region.may_equal(kernel)
+
+
+def _profile(use: Substitute, region: SampledRegion) -> Profile | None:
+    """The arithmetic of a use of a kernel; None where it is none that is defined."""
+    try:
+        return of_model(model_of(use, region))
+    except (TypeError, ValueError):  # an attribute of another type
+        return None
+
+
+def _first(
+    those: list[Substitute], region: SampledRegion, prints: tuple[Floats, ...], known: Known, most: int
+) -> Hit | None:
+    """The first of some uses that differ in attributes alone that computes what the region does, in ``most`` steps."""
+    failed = 0
+    misfits: set[object] = set()
+    for use in those:
+        if _shaping(use) in misfits:
+            continue
+        found = known.of(use, region)
+        if found is None:
+            failed += 1
+            if failed > _FAILURES:
+                return None
+            continue
+        if any(a[-2] != b[-2] for a, b in zip(found, prints, strict=True)):
+            misfits.add(_shaping(use))
+        elif all(alike(a, b) for a, b in zip(found, prints, strict=True)):
+            hit = _compared(use, region, most)
+            if hit is not None:
+                return hit
+    return None
+
+
+def _compared(use: Substitute, region: SampledRegion, most: int) -> Hit | None:
+    """A use whose fingerprint is that of a region, compared element by element."""
+    results = results_of(use, region) or ()
+    if not results or _passes_on(results, region):
+        return None
+    ways = [relation(a, b) for a, b in zip(results, region.results, strict=True)]
+    given = tuple(w for w in ways if w is not None)
+    return Hit(region, use, given) if len(given) == len(ways) and 1 + sum(w.steps for w in given) <= most else None
+
+
+def _passes_on(results: tuple[Array, ...], region: SampledRegion) -> bool:
+    """True if a kernel hands an operand on as it is: with these attributes it does nothing."""
+    return any(r.shape == o.array.shape and np.array_equal(r, o.array) for r in results for o in region.operands)
+
+
+def _shaping(use: Substitute) -> object:
+    """All that the sizes of the results can depend on, but for the operands: what is counted."""
+    (node,) = use.nodes
+    return use.results, [(n, p.value) for n, p in node.parameters if isinstance(p.value, int | tuple)].__repr__()
+
+
+_FAILURES = 8
+"""Where so many choices of attributes do not run on some operands, the others are not tried."""

@@ -1,0 +1,339 @@
+"""From a hit to the file of a rule: the pattern as ``capture`` writes it, and a function that builds the substitute.
+
+The operands and attributes that the substitute needs are captured; what else is the same at all places stays a number
+of the pattern.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.authoring import naming, write
+from onnxrewrite.authoring.formula import WIDTH, literal, number
+from onnxrewrite.authoring.generalize import Kind, Number, Slot, Wanted
+from onnxrewrite.authoring.staged_model import matched
+from onnxrewrite.authoring.template import Writing, rule_in
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.skip_identity import resolve
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
+from onnxrewrite.suite.discovery.joining import Hit
+from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read
+
+_SPREAD = 3
+"""So many attributes of one node are handed on together."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A precondition of a rule, as text.
+
+    Attributes:
+        condition: A Python expression of the match ``m``.
+        reason: What is told where it does not hold.
+        is_of_result: True if it compares the shape of an operand with that of the result.
+    """
+
+    condition: str
+    reason: str
+    is_of_result: bool = False
+
+    @property
+    def line(self) -> str:
+        """The statement."""
+        return f"m.require({self.condition}, {literal(self.reason)})"
+
+    def holds(self, match: Match, rule: Rule) -> bool:
+        """True if a match of a rule fulfils it; False, too, where it cannot be told."""
+        names = {"ir": ir, **getattr(rule.rewrite, "__globals__", {})}
+        try:
+            return bool(eval(self.condition, names, {"m": match}))
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+            return False
+
+
+class RuleWriter:
+    """Writes the rule of one hit.
+
+    Args:
+        driver: Of the model, as the rule finds it.
+        hit: The region and its substitute.
+        stage: The stage in which the rule is to run.
+        model: The name of the model.
+
+    Raises:
+        UsageError: No pattern that was tried matches the region.
+    """
+
+    def __init__(self, driver: Driver, hit: Hit, stage: Stage, model: str):
+        self.hit = hit
+        self.model = model
+        self._spread = frozenset(_handed_on(hit))
+        region = hit.region.region
+        given, wanted = dict(_roles(hit)), self._wanted()
+        source = write.Source(rule_name(hit), model, (), (), (), stage)
+        self.writing = Writing(driver, region, source, given, wanted)
+        taken = naming.Names(self.writing.names.values())
+        called = {n: taken.fresh(naming.of_step(n)) for n in region.nodes if n in self._spread}
+        self._called = called
+        anchors = tuple(p.outputs[0].name or "" for p in self.writing.found.places)
+        bare = replace(self.writing.source, places=anchors, called=called)
+        self.source, self.pattern = self.writing.written(bare)
+
+    def finished(
+        self,
+        guards: Sequence[Guard] = (),
+        examples: Sequence[Example] = (),
+        assumes: Sequence[Assumption] = (),
+    ) -> tuple[str, Rule]:
+        """The text of the rule file, and the rule."""
+        settings = ["needs_speedup=True"] if self._needs_speedup else []
+        if assumes:
+            listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
+            settings.append(f"assumes=({listed},)")
+        becomes = " and ".join(dict.fromkeys(n.called for n in self.hit.substitute.nodes))
+        body = [line for each in (*(g.line for g in guards), *self._body()) for line in _broken(each)]
+        finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
+        source = replace(self.source, finish=finish)
+        text = self.writing.text(source)
+        return text, rule_in(text, source)
+
+    def guards(self) -> list[Guard]:
+        """Preconditions that hold at all places where the pattern matches, the general ones first."""
+        rule = self.finished()[1]
+        matches = list(matched(rule, self.writing.driver).values())
+        proposed = _vocabulary(self.writing.names, matches[0] if matches else None, rule)
+        return [g for g in proposed if all(g.holds(m, rule) for m in matches)]
+
+    @property
+    def _needs_speedup(self) -> bool:
+        """True if the rule promises nothing but speed: it makes as many operators as it takes."""
+        return self.operators >= len(self.hit.region.region.nodes)
+
+    @property
+    def operators(self) -> int:
+        """The number of operators that the rule builds."""
+        return len(self.hit.substitute.nodes) + sum(r.steps for r in self.hit.relations)
+
+    def _notes(self) -> Iterator[str]:
+        count, places = len(self.hit.region.region.nodes), len(self.source.places)
+        anchor = self.hit.region.region.outputs[0].name
+        yield (
+            f"Why: {count} operator{'s' * (count > 1)} become {self.operators}.  Found by comparing what both compute: "
+            f"at {anchor} of {self.model}"
+            + (f", and {places - 1} more place{'s' * (places != 2)} of it." if places > 1 else ".")
+        )
+
+    # -- what is captured ------------------------------------------------------------------------------------
+
+    def _wanted(self) -> Wanted:
+        """The operands that the substitute reads, and the origins of its attributes."""
+        region, substitute = self.hit.region, self.hit.substitute
+        origins = substitute.origins()
+        nodes = region.region.nodes
+        attributes = {(nodes[o.place], o.name) for o in origins if o.kind == "attribute"}
+        values = frozenset(region.operands[i].value for i in substitute.read())
+        return Wanted(
+            values=values,
+            constants=frozenset(o.value for o in region.operands if o.is_constant) - values,
+            numbers=frozenset(region.operands[o.place].value for o in origins if o.kind == "number"),
+            attributes=frozenset((n, name) for n, name in attributes if n not in self._spread),
+            handed_on=self._spread,
+        )
+
+    def _value(self, read: Read) -> str:
+        if read is None:
+            return "None"
+        if isinstance(read, Inner):
+            return _result(read, self.hit.substitute.nodes)
+        value = self.hit.region.operands[read].value
+        slot = next(s for s in self.writing.draft.slots if s.values[0] is value)
+        name = self.writing.names[slot]
+        return f"m[{name}]" if slot.kind is Kind.VAR and not slot.is_optional else f"m.value({name})"
+
+    def _parameter(self, given: Parameter) -> str:
+        slot = self._slot(given)
+        if slot is None:
+            return literal(given.value)
+        name = f"m[{self.writing.names[slot]}]"
+        return f"1 / {name}" if given.origin.inverse else name
+
+    def _slot(self, given: Parameter) -> Slot | None:
+        """The capture that an attribute is from; None where it is a number of its own."""
+        origin, region = given.origin, self.hit.region
+        slots = self.writing.draft.slots
+        if origin.kind == "attribute":
+            node = region.region.nodes[origin.place]
+            found = (s for s in slots if s.kind is Kind.ATTR and s.node is node and s.formal == origin.name)
+            return next(found, None)
+        if origin.kind != "number":
+            return None
+        value = region.operands[origin.place].value
+        scalars = (s for s in slots if s.kind is Kind.SCALAR and s.values[0] is value)
+        return next(scalars, None) or next(self._parameters_of(value), None)
+
+    def _parameters_of(self, value: ir.Value) -> Iterator[Slot]:
+        """The captures of a constant that is a parameter of a node: an attribute in other opsets."""
+        for step in self.writing.draft.steps:
+            for place, name in step.named.items():
+                read = step.node.inputs[place] if place < len(step.node.inputs) else None
+                found = step.forms[0].parameters.get(name)
+                if read is not None and resolve(read) is value and isinstance(found, Slot):
+                    yield found
+
+    # -- what is built ---------------------------------------------------------------------------------------
+
+    def _body(self) -> list[str]:
+        """The statements that build the substitute, and return what stands for the region's outputs."""
+        nodes, results = self.hit.substitute.nodes, self.hit.substitute.results
+        if len(nodes) == 1 and len(results) == 1 and self.hit.relations[0].is_equality:
+            return [f"return {self._call(nodes[0])}"]
+        lines = []
+        for place, node in enumerate(nodes):
+            wanted = {r.output for r in _inner_reads(nodes, results) if r.node == place}
+            names = [_result(Inner(place, k), nodes) if k in wanted else "_" for k in range(node.outputs)]
+            lines.append(f"{', '.join(names)} = {self._call(node)}")
+        made = list[str]()
+        for place, (inner, way) in enumerate(zip(results, self.hit.relations, strict=True)):
+            name = _result(inner, nodes)
+            if way.perm is not None:
+                lines.append(f"{name} = build.Transpose({name}, perm={way.perm})")
+            if way.scale != 1.0:
+                factor = number(Number(float(np.float32(way.scale)), ir.DataType.FLOAT)).code
+                lines.append(f"{name} = build.Mul({name}, {factor})")
+            if way.is_reshaped:
+                lines.append(f"{name} = reshaped_as(m, build, {name}, m.outputs[{place}])")
+            made.append(name)
+        return [*lines, f"return {', '.join(made)}"]
+
+    def _call(self, node: Operator) -> str:
+        tape = {"": "build", "com.microsoft": "build.microsoft"}.get(node.domain, f"build.domain({node.domain!r})")
+        given = [self._value(r) for r in node.inputs]
+        region = self.hit.region.region.nodes
+        for name, parameter in node.parameters:
+            if not _is_from(parameter, region, self._spread):
+                given.append(f"{name}={self._parameter(parameter)}")
+        if node.outputs > 1:
+            given.append(f"outputs={node.outputs}")
+        given += [f"**m.attrs({name})" for name in self._called.values()]
+        return f"{tape}.{node.op_type}({', '.join(given)})"
+
+
+def rule_name(hit: Hit) -> str:
+    """A name for the rule of a hit: what it makes, and of what."""
+    made = "-".join(dict.fromkeys(_kebab(n.op_type) for n in hit.substitute.nodes))
+    of = list(dict.fromkeys(_kebab(n.op_type) for n in hit.region.region.nodes))
+    return f"{made}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+
+
+def _roles(hit: Hit) -> Iterator[tuple[ir.Value, str]]:
+    """The names that the schema of the substitute's operator has for its operands."""
+    for node in hit.substitute.nodes:
+        known = schema.schema(node.domain, node.op_type, None if node.domain else hit.region.opset)
+        formals = known.inputs if known is not None else ()
+        for formal, read in zip(formals, node.inputs, strict=False):
+            if isinstance(read, int) and not formal.variadic:
+                name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", formal.name).lower()
+                yield hit.region.operands[read].value, name if not hasattr(builtins, name) else "x"
+
+
+def _broken(statement: str) -> list[str]:
+    """A statement in lines that are not too long: the arguments of the last call on lines of their own."""
+    if len(statement) <= WIDTH:
+        return [statement]
+    head, _, arguments = statement.partition("(")
+    wrapped = textwrap.wrap(arguments[:-1], WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    if len(wrapped) > 1:
+        wrapped[-1] += ","
+    return [f"{head}(", *(f"    {line}" for line in wrapped), ")"]
+
+
+def _result(read: Inner, nodes: Sequence[Operator]) -> str:
+    """The name of an output of a node of the substitute."""
+    first = "result" if len(nodes) == 1 else f"result_{read.node + 1}"
+    return first if read.output == 0 else f"{first}_{read.output}"
+
+
+def _inner_reads(nodes: Sequence[Operator], results: Sequence[Inner]) -> list[Inner]:
+    return [*(r for n in nodes for r in n.inputs if isinstance(r, Inner)), *results]
+
+
+def _handed_on(hit: Hit) -> Iterator[ir.Node]:
+    """The nodes of a region that hand several attributes on to the substitute, all that are set there."""
+    nodes = hit.region.region.nodes
+    origins = [
+        (nodes[p.origin.place], name)
+        for n in hit.substitute.nodes
+        for name, p in n.parameters
+        if p.origin.kind == "attribute" and p.origin.name == name
+    ]
+    for node, count in Counter(n for n, _ in origins).items():
+        names = {name for n, name in origins if n is node}
+        if count >= _SPREAD and names >= set(node.attributes):
+            yield node
+
+
+def _is_from(parameter: Parameter, nodes: Sequence[ir.Node], spread: frozenset[ir.Node]) -> bool:
+    return parameter.origin.kind == "attribute" and nodes[parameter.origin.place] in spread
+
+
+# -------------------------------------------------------------------------------------------------- preconditions
+
+
+def _vocabulary(names: dict[Slot, str], match: Match | None, rule: Rule) -> Iterator[Guard]:
+    """Preconditions that a person might write, the general ones first."""
+    tensors = [n for s, n in names.items() if s.kind in (Kind.VAR, Kind.CONST) and not s.is_shape and not s.is_optional]
+    yield from _of_shapes(tensors)
+    if match is None:
+        return
+    terms = getattr(rule.rewrite, "__globals__", {})
+    for name in tensors:
+        rank = match.rank(terms[name])
+        if rank is not None:
+            yield Guard(f"m.rank({name}) == {rank}", f"{name} must be of rank {rank}")
+    for name in tensors:
+        yield Guard(f"m.facts.tensor(m.value({name})) is not None", f"{name} must be constant")
+    for name in tensors:
+        for axis in range(match.rank(terms[name]) or 0):
+            condition = f"isinstance(m.dim({name}, {axis}), int)"
+            yield Guard(condition, f"axis {axis} of {name} must be of known size")
+    yield from _of_dtypes(tensors)
+    for slot, name in names.items():
+        if slot.kind is Kind.SCALAR or (slot.kind is Kind.ATTR and isinstance(slot.values[0], float)):
+            yield Guard(f"m[{name}] > 0", f"{name} must be positive")
+        if slot.kind is Kind.ATTR and not slot.is_optional:
+            value = literal(slot.values[0])
+            yield Guard(f"m[{name}] == {value}", f"{name} must be {value}")
+
+
+def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
+    for i, first in enumerate(tensors):
+        for second in tensors[i + 1 :]:
+            reason = f"{first} and {second} must have one shape"
+            yield Guard(f"same_shape(m.shape({first}), m.shape({second}))", reason)
+    for name in tensors:
+        reason = f"{name} must have the shape of the result"
+        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True)
+    for name in tensors:
+        condition = f"same_shape(m.shape({name}), (m.shape(m.outputs[0]) or ())[-1:])"
+        yield Guard(condition, f"{name} must be as long as the last axis", True)
+
+
+def _of_dtypes(tensors: Sequence[str]) -> Iterator[Guard]:
+    for name in tensors:
+        yield Guard(f"m.dtype({name}) != ir.DataType.DOUBLE", f"{name} must not be of doubles")
+    for name in tensors:
+        yield Guard(f"m.dtype({name}) == ir.DataType.FLOAT", f"{name} must be float32")

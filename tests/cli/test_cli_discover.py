@@ -1,0 +1,56 @@
+"""``onnxrewrite discover``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onnxrewrite import io
+from onnxrewrite.ir import text
+
+SCALED = "float[b,m,4] x; float[b,4,n] z;  p = MatMul(x, z)  y = Mul(p, 0.3)"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    io.save(io.load(text.parse(SCALED, opset=17)), tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "m.onnx"
+
+
+def test_what_is_known_is_told(cli, model):
+    done = cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8)
+    assert done.code == 0, done.err
+    assert "known" in done.out
+    assert "3 of 1 model" in done.out
+    assert not list(Path("rules").glob("*.py"))
+
+
+def test_in_json(cli, model):
+    done = cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8, "--json", "-")
+    data = json.loads(done.out)
+    assert data["complete"]
+    assert [f["status"] for f in data["findings"]] == ["known"]
+    assert data["models"][0]["regions"] == 3
+
+
+def test_in_one_line(cli, model):
+    done = cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8, "--quiet")
+    assert done.out == "1 model: 1 known\n"
+
+
+def test_mistakes(cli, model):
+    assert cli("discover", "absent.onnx", "-o", "rules").code == 2
+    Path("file").write_text("")
+    done = cli("discover", "m.onnx", "-o", "file")
+    assert (done.code, done.err) == (2, "onnxrewrite: -o file: is not a folder\n")
+    assert cli("discover", "m.onnx", "-o", "rules", "--without", "no-such-rule").code == 2
+
+
+def test_a_broken_model_is_told(cli, model):
+    Path("broken.onnx").write_bytes(b"none")
+    done = cli("discover", "broken.onnx", "-o", "rules", "--nodes", 1)
+    assert done.code == 1
+    assert "broken.onnx" in done.out

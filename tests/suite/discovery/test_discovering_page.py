@@ -1,0 +1,34 @@
+"""The page about discovering shows a rule as it is found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from corpus import ROOT
+from discovery_models import saved
+
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.suite.discovery.model_search import Request, search
+
+PAGE = ROOT / "docs" / "discovering.md"
+RULE = re.compile(r"(<!-- rule: renewed by `pytest --update-golden` -->\n```py\n)(.*?)(```\n<!-- end -->)", re.DOTALL)
+GELU = "float[b,s,64] x; bias = float[64] ~;  h = Add(x, bias)  d = Div(h, 1.41421354)  e = Erf(d)  a = Add(e, 1.0)"
+
+
+@pytest.mark.slow
+def test_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool):
+    monkeypatch.chdir(tmp_path)
+    model = saved(f"{GELU}  m = Mul(h, a)  y = Mul(m, 0.5)", tmp_path / "model.onnx")
+    lower = frozenset(r.name for r in registry.load() if r.stage is Stage.LOWER)
+    _, found = search(Request(without=lower, nodes=6, count=40), tmp_path / "journals", model)
+    text = next(f.text for f in found if f.substitute == ("com.microsoft.BiasGelu",) and len(f.operators) == 6)
+    text = re.sub(r"^Effect: .*\n", "", text, flags=re.MULTILINE)  # which another machine measures differently
+    page = PAGE.read_text(encoding="utf-8")
+    made = RULE.sub(lambda shown: f"{shown[1]}{text}{shown[3]}", page)
+    if update_golden:
+        PAGE.write_text(made, encoding="utf-8")
+        return
+    assert made == page

@@ -1,0 +1,142 @@
+"""Regions and kernels that compute the same are found, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from discovery_models import NORM, SCALED, TARGET, hits, regions
+
+from onnxrewrite.ir.target import target
+from onnxrewrite.suite.discovery.arithmetic_profile import of_model, of_nodes
+from onnxrewrite.suite.discovery.joining import Hit
+from onnxrewrite.suite.discovery.kernel_uses import assignments, kernels, uses
+from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
+from onnxrewrite.suite.discovery.substitute import Parameter, model_of, results_of
+
+RNG = np.random.default_rng(0)
+CUBE = RNG.standard_normal((2, 3, 4))
+
+
+def told(found: list[Hit]) -> set[tuple[str, str]]:
+    return {(" ".join(n.op_type for n in h.region.region.nodes), h.substitute.called) for h in found}
+
+
+# -- fingerprints ------------------------------------------------------------------------------------------------
+
+
+def test_fingerprints_know_neither_order_nor_scale():
+    assert alike(fingerprint(CUBE), fingerprint(CUBE.transpose(2, 0, 1)))
+    assert alike(fingerprint(CUBE), fingerprint(3 * CUBE.reshape(6, 4)))
+    assert alike(fingerprint(CUBE), fingerprint(-0.5 * CUBE))
+    assert not alike(fingerprint(CUBE), fingerprint(CUBE + 0.3))
+    assert not alike(fingerprint(CUBE), fingerprint(CUBE[:1]))
+    assert not alike(fingerprint(CUBE), fingerprint(np.zeros_like(CUBE)))
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (CUBE, Relation()),
+        (CUBE.transpose(2, 0, 1), Relation(perm=(2, 0, 1))),
+        (CUBE.reshape(6, 4), Relation(is_reshaped=True)),
+        (2 * CUBE, Relation(scale=2.0)),
+        (CUBE.transpose(0, 2, 1).reshape(8, 3), Relation(perm=(0, 2, 1), is_reshaped=True)),
+    ],
+)
+def test_relations(made: np.ndarray, wanted: Relation):
+    found = relation(CUBE, made)
+    assert found is not None
+    assert (found.perm, found.is_reshaped) == (wanted.perm, wanted.is_reshaped)
+    assert found.scale == pytest.approx(wanted.scale)
+
+
+def test_what_has_one_fingerprint_and_no_relation():
+    shuffled = RNG.permutation(CUBE.ravel()).reshape(CUBE.shape)
+    assert alike(fingerprint(CUBE), fingerprint(shuffled))
+    assert relation(CUBE, shuffled) is None
+    assert relation(np.arange(6), 2 * np.arange(6)) is None  # integers are not scaled
+
+
+# -- uses of kernels ---------------------------------------------------------------------------------------------
+
+
+def test_every_operand_that_counts_is_read_once():
+    _, found = regions(NORM)
+    region = max(found, key=lambda r: len(r.region.nodes))
+    kernel = next(k for k in kernels(target(TARGET), 17) if k.op_type == "SkipLayerNormalization")
+    given = list(assignments(kernel.schema, region.operands))
+    assert given
+    for each in given:
+        assert sorted(i for i in each if i is not None) == [0, 1, 2, 3]
+    assert given[0] == (0, 1, 2, 3)  # the order in which the region reads them comes first
+
+
+def test_kernels_have_a_definition_and_run():
+    names = {(k.domain, k.op_type) for k in kernels(target(TARGET), 17)}
+    assert {("com.microsoft", "FusedConv"), ("", "Softplus"), ("com.microsoft", "QGemm")} <= names
+    assert not names & {("", "Reshape"), ("", "RandomNormal"), ("com.microsoft", "MatMulNBits")}
+    assert not {d for d, _ in {(k.domain, k.op_type) for k in kernels(target("onnx"), 17)}} - {""}
+
+
+def test_arithmetic_tells_apart_what_cannot_be_equal():
+    _, found = regions(SCALED)
+    whole = max(found, key=lambda r: len(r.region.nodes))
+    mine = of_nodes(whole.region.nodes)
+    assert mine is not None
+    assert mine.products == 1
+    fused = next(k for k in kernels(target(TARGET), 17) if k.op_type == "FusedMatMul")
+    skip = next(k for k in kernels(target(TARGET), 17) if k.op_type == "FusedGemm")
+    theirs = [of_model(model_of(next(uses(k, whole))[0], whole)) for k in (fused, skip)]
+    assert all(t is not None and mine.may_equal(t) for t in theirs)
+    normalized = of_nodes(regions(NORM)[1][-1].region.nodes)
+    assert normalized is not None
+    assert theirs[0] is not None
+    assert not normalized.may_equal(theirs[0])
+
+
+# -- the join ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_of_two_outputs():
+    both = f"({NORM.partition(' w =')[0].rstrip(';').replace(';', ',')}) => (y, u) {{ w ={NORM.partition(' w =')[2]} u = Relu(a) }}"
+    assert ("Add LayerNormalization", "com.microsoft.SkipLayerNormalization") in told(hits(both)[1])
+
+
+def test_a_number_is_an_attribute():
+    _, found = hits(SCALED)
+    (hit,) = [h for h in found if h.substitute.called == "com.microsoft.FusedMatMul"]
+    ((name, parameter),) = hit.substitute.nodes[0].parameters
+    assert (name, parameter.origin.kind) == ("alpha", "number")
+    assert parameter.value == pytest.approx(0.3)
+
+
+def test_nothing_is_found_where_a_constant_is_off():
+    gelu = "float[b,8] x; d = Div(x, {})  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
+    right, wrong = (told(hits(gelu.format(c))[1]) for c in ("1.41421354", "1.41"))
+    assert ("Div Erf Add Mul Mul", "com.microsoft.Gelu") in right
+    assert not {made for of, made in wrong if "Gelu" in made}
+
+
+def test_a_region_that_is_half_of_a_kernel_is_one_times_a_number():
+    graph = "float[b,8] x; d = Div(x, 1.41421354)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)"
+    (hit,) = [h for h in hits(graph)[1] if h.substitute.called == "com.microsoft.Gelu"]
+    assert hit.relations[0].scale == pytest.approx(2.0)
+
+
+def test_a_kernel_that_takes_as_many_operators_is_no_find():
+    assert told(hits("float[b,4] x; w = float[4,4] ~; y = MatMul(x, w)")[1]) == set()
+
+
+def test_results_do_not_depend_on_names():
+    one, two = (hits(SCALED.replace("p", p))[1] for p in ("p", "other"))
+    assert [h.substitute for h in one] == [h.substitute for h in two]
+
+
+def test_a_wrong_attribute_makes_no_results():
+    _, found = hits(SCALED)
+    use = next(h.substitute for h in found if h.substitute.called == "com.microsoft.FusedMatMul")
+    region = found[0].region
+    assert results_of(use, region) is not None
+    node = use.nodes[0]
+    bad = type(node)(node.domain, node.op_type, node.inputs, (("alpha", Parameter("much")),), node.outputs)
+    assert results_of(type(use)((bad,), use.results), region) is None

@@ -1,0 +1,162 @@
+"""The rules that are written: they load, match where they were found, and hold what the fuzzer taught them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from discovery_models import NORM, SCALED, TARGET, hits, saved
+
+import onnxrewrite as rw
+from onnxrewrite.authoring.capture_checks import load_rule
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Rejects, Rewrites, Stage
+from onnxrewrite.ruletest.metamorphic.firing import Trial
+from onnxrewrite.suite.discovery.corpus_search import JOURNALS, discover, merged
+from onnxrewrite.suite.discovery.finding import FOUND, KNOWN, NOT_TRIED, TOO_SLOW, Finding, Journal, Searched
+from onnxrewrite.suite.discovery.model_search import DIED, Request, search
+from onnxrewrite.suite.discovery.rule_trial import tried
+from onnxrewrite.suite.discovery.rule_writing import RuleWriter
+from onnxrewrite.testing import check_example
+
+LOWER = frozenset(r.name for r in registry.load() if r.stage is Stage.LOWER)
+
+
+def writer(graph: str, kernel: str) -> RuleWriter:
+    driver, found = hits(graph)
+    hit = next(h for h in found if h.substitute.nodes[0].op_type == kernel)
+    return RuleWriter(driver, hit, Stage.LOWER, "m.onnx")
+
+
+def test_the_text_is_that_of_a_person():
+    text, rule = writer(SCALED, "FusedMatMul").finished()
+    assert rule.name == "fused-mat-mul-of-mat-mul-mul"
+    assert "op.MatMul(a, b) * " in text
+    assert "return build.microsoft.FusedMatMul(m[a], m[b], alpha=m[" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.slow
+def test_a_counterexample_teaches_a_precondition():
+    found = tried(writer(NORM, "SkipLayerNormalization"), [], count=60, is_cautious=True)
+    assert found.verdict.passed
+    assert any("same_shape" in g.condition for g in found.guards)
+    kinds = [type(e) for e in found.rule.examples]
+    assert kinds[0] is Rewrites
+    assert Rejects in kinds
+    for example in found.rule.examples:
+        check_example(found.rule, example)
+
+
+def test_no_guard_contradicts_the_place_where_it_was_found():
+    written = writer(NORM, "SkipLayerNormalization")
+    for guard in written.guards():
+        _, rule = written.finished([guard])
+        assert Trial(rule, (), TARGET).drive(written.writing.driver.model).trace.applied, guard.condition
+
+
+# -- a run -------------------------------------------------------------------------------------------------------
+
+
+def request(**given: object) -> Request:
+    return Request(**{"without": LOWER, "nodes": 2, "count": 12, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_model_searched(tmp_path: Path):
+    model = saved(SCALED, tmp_path / "m.onnx")
+    searched, found = search(request(), tmp_path / "j", model)
+    assert searched.is_complete
+    assert searched.regions == 3
+    (fused,) = [f for f in found if f.substitute == ("com.microsoft.FusedMatMul",)]
+    assert fused.status in (FOUND, TOO_SLOW)
+    assert fused.places == {str(model): ["y"]}
+    assert fused.times
+    again, known = search(request(), tmp_path / "j", model)
+    assert (again, known) == (searched, found)  # of the journal, the times too
+
+
+def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
+    model = saved(SCALED, tmp_path / "m.onnx")
+    _, found = search(request(without=frozenset()), tmp_path / "j", model)
+    assert {(f.substitute, f.status, f.reason) for f in found} == {
+        (("com.microsoft.FusedMatMul",), KNOWN, "scale-of-matmul")
+    }
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_process_died(tmp_path: Path):
+    model = saved(SCALED, tmp_path / "m.onnx")
+    whole = request().journal(tmp_path / "a", model)
+    search(request(), tmp_path / "a", model)
+    line, *_ = Journal(whole._file).findings
+    began = request().journal(tmp_path / "b", model)
+    finding = Journal(whole._file).findings[line]
+    began.add(Finding(line, finding.name, NOT_TRIED, str(model), finding.operators, finding.substitute, {}, DIED))
+    _, found = search(request(), tmp_path / "b", model)
+    assert [f.key for f in found] == [line]
+    assert found[0].status in (FOUND, TOO_SLOW)  # it is tried again
+
+
+@pytest.mark.slow
+def test_a_region_whose_process_died_is_left_out(tmp_path: Path):
+    model = saved(SCALED, tmp_path / "m.onnx")
+    journal = request().journal(tmp_path / "j", model)
+    search(request(), tmp_path / "k", model)
+    done = [json.loads(line) for line in next((tmp_path / "k").iterdir()).read_text().splitlines()]
+    largest = [each["at"] for each in done if "at" in each][-1]
+    journal.at(largest)
+    searched, found = search(request(), tmp_path / "j", model)
+    assert searched.died == 1
+    assert found == []
+
+
+def test_a_torn_line_is_none(tmp_path: Path):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.add(Searched("m.onnx", 3))
+    text = (tmp_path / "j.jsonl").read_text()
+    (tmp_path / "j.jsonl").write_text(text + text[:20])
+    assert Journal(tmp_path / "j.jsonl").searched == Searched("m.onnx", 3)
+
+
+def test_no_time_is_left(tmp_path: Path):
+    model = saved(SCALED, tmp_path / "m.onnx")
+    searched, found = search(request(deadline=0.0), tmp_path / "j", model)
+    assert not searched.is_complete
+    assert found == []
+    assert search(request(nodes=1), tmp_path / "j", model)[0].is_complete
+
+
+def finding(key: str, name: str, model: str, text: str = "") -> Finding:
+    return Finding(key, name, FOUND, model, ("Mul",), ("Gelu",), {model: ["y"]}, text=text)
+
+
+def test_one_rule_of_several_models_is_one():
+    text = '"gelu-of-mul"\ndef to_gelu_of_mul(m): pass'
+    found = merged(
+        [
+            finding("1", "gelu-of-mul", "a", text),
+            finding("1", "gelu-of-mul", "b"),
+            finding("2", "gelu-of-mul", "b", text),
+        ]
+    )
+    assert [f.name for f in found] == ["gelu-of-mul", "gelu-of-mul-2"]
+    assert found[0].places == {"a": ["y"], "b": ["y"]}
+    assert found[1].text == '"gelu-of-mul-2"\ndef to_gelu_of_mul_2(m): pass'
+
+
+@pytest.mark.slow
+def test_what_is_found_runs_as_a_plugin(tmp_path: Path):
+    gelu = "float[b,s,512] x; d = Div(x, 1.41421354)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)"
+    saved(gelu, tmp_path / "m.onnx")
+    found = discover([tmp_path / "m.onnx"], tmp_path / "rules", request(nodes=4, count=40))
+    assert found.is_complete
+    (name, file), *_ = found.files.items()
+    rule = load_rule(tmp_path / "rules" / file, name)
+    for example in rule.examples:
+        check_example(rule, example)
+    made = rw.apply(tmp_path / "m.onnx", rules=[str(tmp_path / "rules" / file)], only=[name], lower="fused")
+    assert [n.op_type for n in made.model.graph] == ["Gelu", "Mul"]
+    assert made.checks.undone == {}
+    assert list((tmp_path / "rules" / JOURNALS).iterdir())
