@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxrewrite.pattern.terms import Attr, Capture, Each, Part, Term
+from onnxrewrite.pattern.terms import Attr, Capture, Operands, Part, Term
 
 
 class Repeat(Term):
@@ -74,7 +74,7 @@ class Body(Part):
         inputs: A capture for each input; likewise.
     """
 
-    def __init__(self, outputs: Sequence[Term | Each[Any]], inputs: Sequence[Capture | Each[Any]] = ()):
+    def __init__(self, outputs: Sequence[Term | Operands], inputs: Sequence[Capture | Operands] = ()):
         self.outputs = tuple(outputs)
         self.inputs = tuple(inputs)
 

@@ -15,7 +15,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.blocks import Repeat
 from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.match import Binding, Match
-from onnxrewrite.pattern.terms import Attr, Call, Capture, Each, Term, walk
+from onnxrewrite.pattern.terms import Attr, Call, Capture, Operands, Term, walk
 
 _MARKS = ("alternative", "layers")
 """The marks of what is bound of a term beside its value."""
@@ -202,7 +202,7 @@ def is_last(matcher: TermMatcher, item: Repeat, value: ir.Value, found: Binding)
 
 
 def inputs(
-    matcher: TermMatcher, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding
+    matcher: TermMatcher, rest: Operands, values: Sequence[ir.Value], node: ir.Node, binding: Binding
 ) -> Iterator[Binding]:
     """The matches of the remaining inputs of a node."""
     if len(values) < rest.at_least:
@@ -214,7 +214,7 @@ def inputs(
 
 
 def _linked(
-    matcher: TermMatcher, rest: Each[Any], of: Term, values: Sequence[ir.Value], binding: Binding
+    matcher: TermMatcher, rest: Operands, of: Term, values: Sequence[ir.Value], binding: Binding
 ) -> Iterator[Binding]:
     """The matches of inputs from the last one up, each with what the one after it takes from it."""
     carried, count = Carried(matcher, rest.carry, rest.parts, rest.shared), len(values)
@@ -227,7 +227,7 @@ def _linked(
 
 
 def _by_themselves(
-    matcher: TermMatcher, rest: Each[Any], of: Term, values: Sequence[ir.Value], binding: Binding
+    matcher: TermMatcher, rest: Operands, of: Term, values: Sequence[ir.Value], binding: Binding
 ) -> Iterator[Binding]:
     """The matches of inputs one by one, each with captures of its own but for the shared ones."""
     carried = Carried(matcher, {}, [of], rest.shared)

@@ -46,6 +46,7 @@ from onnxrewrite.pattern.terms import (
     Const,
     Each,
     Literal,
+    Operands,
     Output,
     Power,
     Product,
@@ -178,7 +179,7 @@ class Conditions:
                 yield self._is(Parameter(at, name), comparable(expected))
 
     def _count(
-        self, at: Position, named: frozenset[str], terms: Sequence[Term | Each[Any] | None], rest: Each[Any] | None
+        self, at: Position, named: frozenset[str], terms: Sequence[Term | Operands | None], rest: Operands | None
     ) -> Condition:
         """As many inputs as terms, less the optional ones at the end."""
         least = max((i + 1 for i, t in enumerate(terms) if t is not None and not is_optional(t)), default=0)

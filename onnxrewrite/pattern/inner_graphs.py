@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import onnx_ir as ir
 
@@ -12,7 +11,7 @@ from onnxrewrite.pattern.blocks import Body, Outer
 from onnxrewrite.pattern.carried import TermMatcher, all_of
 from onnxrewrite.pattern.look import called, resolve
 from onnxrewrite.pattern.match import Binding
-from onnxrewrite.pattern.terms import Each, Term
+from onnxrewrite.pattern.terms import Each, Operands, Term
 
 
 def body(matcher: TermMatcher, name: str, item: Body, node: ir.Node, binding: Binding) -> Iterator[Binding]:
@@ -38,8 +37,8 @@ def body(matcher: TermMatcher, name: str, item: Body, node: ir.Node, binding: Bi
 
 
 def _pairs(
-    terms: Sequence[Term | Each[Any]], values: Sequence[ir.Value]
-) -> tuple[list[tuple[Term, ir.Value]], tuple[Each[Any], tuple[ir.Value, ...]] | None] | None:
+    terms: Sequence[Term | Operands], values: Sequence[ir.Value]
+) -> tuple[list[tuple[Term, ir.Value]], tuple[Operands, tuple[ir.Value, ...]] | None] | None:
     """Terms with their values, and an ``Each`` with the others; None where there are too few values, or too many."""
     own = [t for t in terms if isinstance(t, Term)]
     rest = next((t for t in terms if isinstance(t, Each)), None)

@@ -27,6 +27,9 @@ T = TypeVar("T")
 Dtypes: TypeAlias = ir.DataType | frozenset[ir.DataType]
 Operand: TypeAlias = "Term | int | float | bool | None"
 
+Operands: TypeAlias = "Each[Any]"
+"""An ``Each`` of whatever."""
+
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 """The floating-point dtypes that arithmetic operators take."""
 

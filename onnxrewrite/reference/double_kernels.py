@@ -28,7 +28,7 @@ REFUSES_DOUBLE = {("", "GRU"), ("", "LSTM"), ("com.microsoft", "AttnLSTM")}
 """Kernels registered for double that raise "does not support double yet" when they run (ORT 1.31)."""
 
 INEXACT = {("", "Sigmoid")}
-"""Kernels for double that are not as exact as that: of -40 and less it gives zero (ORT 1.32)."""
+"""Kernels for double that are not as exact as that: of -50 it gives zero, where the value is 2e-22 (ORT 1.32)."""
 
 
 @cache

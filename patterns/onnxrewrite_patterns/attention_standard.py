@@ -53,10 +53,11 @@ def attention_merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
     m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
     m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
     node = m.node(attention)
-    m.widen(m.nodes, [m.anchor, *node.outputs[1:]])
+    known = node.outputs
+    m.widen(m.nodes, [m.anchor, *known[1:]])
     parts = [merged(m, build, m[x]) for x in (q, k, v)]
     attributes = {**m.attrs(attention), "q_num_heads": heads, "kv_num_heads": shared}
-    result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(node.outputs))
+    result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(known))
     return build.Reshape(result, np.array([0, 0, heads, head_size(m, m[v])])), *present
 
 

@@ -186,10 +186,10 @@ def fill_into_elementwise(m: Match, build: Builder) -> Value:
     """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
     node = m.node(filled)
     operands: list[Value | None] = []
-    for value in node.inputs:
+    for value in inputs_of(node):
         number, source = _fill(value, node), made_by(value, "ConstantOfShape")
         operands.append(value if number is None else build.const(number.numpy().reshape(()), like=value))
-        if value is not None and source is not None and number is not None:
+        if source is not None and number is not None:
             m.cover(source, *passed(value))
     (made,) = build.again(node, *operands)
     same = same_shape(m.shape(made), m.shape(filled))

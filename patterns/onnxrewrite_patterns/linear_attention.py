@@ -55,7 +55,7 @@ def linear_attention_lower(m: Match, build: Builder) -> tuple[Value, ...]:
     """LinearAttention ⟶ com.microsoft.LinearAttention, and likewise CausalConvWithState."""
     node = m.node(stateful)
     if node.op_type == "LinearAttention":
-        query, *others = (m.shape(v) for v in node.inputs[:3] if v is not None)
+        query, *others = map(m.shape, inputs_of(node)[:3])
         of_one = query is not None and all(other is not None and same_shape(query[:2], other[:2]) for other in others)
         m.require(of_one, "queries, keys and values are not known to be as many, of one batch")
     m.widen([node])

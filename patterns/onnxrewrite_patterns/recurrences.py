@@ -163,7 +163,7 @@ def _source(m: Match, value: Value, axis: int) -> Value:
     """A value of the same size at this axis, above nodes that compute element by element: the value itself is to go."""
     node = made_by(value, *POINTWISE)
     shape = m.shape(value) or ()
-    above = [v for v in node.inputs if v is not None and m.rank(v) == len(shape)] if node is not None else []
+    above = [v for v in inputs_of(node) if m.rank(v) == len(shape)] if node is not None else []
     same = next((v for v in above if same_shape((m.shape(v) or ())[axis : axis + 1], shape[axis : axis + 1])), None)
     return value if same is None else _source(m, same, axis)
 
@@ -211,9 +211,9 @@ def _part(m: Match, value: Value, axis: int, *, needed_once: bool = True) -> Par
             return taken  # a slice has its axes in another order, too
         above = _part(m, m.operand(node), found[axis])
         return replace(above, turned=(*above.turned, node)) if isinstance(above, Computed) else taken
-    operands = [_operand(m, v, axis, rank) for v in node.inputs if v is not None]
+    operands = [_operand(m, v, axis, rank) for v in inputs_of(node)]
     known = tuple(each for each in operands if each is not None)
-    if len(known) < len(node.inputs):
+    if len(known) < len(operands):
         return taken
     computed = Computed(node, known)
     return computed if _LEAST * sum(_size(m, t.value) for t in _taken([computed])) <= _size(m, value) else taken

@@ -7,6 +7,7 @@ way in which a product of three axes has them.  Nothing that looks for heads see
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -164,3 +165,63 @@ def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | No
             ends = [axis + (more if axis >= first else 0) for axis in range(len(merged))]
             return [range(end - (more if axis == first else 0), end + 1) for axis, end in enumerate(ends)]
     return None
+
+
+# -- an axis that is split after it ----------------------------------------------------------------------------------
+
+
+@rule(
+    "split-of-transpose",
+    CANONICALIZE,
+    split_again,
+    examples=(
+        Rewrites(
+            "float[5,2,12] x; f = Reshape(x, {5, 6, 4})  t = Transpose<perm=[1,0,2]>(f)  y = Reshape(t, {2, 3, 5, 4})",
+            to="float[5,2,12] x; f = Reshape(x, {5, 2, 3, 4})  y = Transpose<perm=[1,2,0,3]>(f)",
+        ),
+        Rewrites(
+            "float[t,b,12] x; f = Reshape(x, {0, -1, 4})  u = Transpose<perm=[1,0,2]>(f)  h = Shape(x)"
+            "  s = Gather(h, {0})  n = Gather(h, {1})  g = Concat<axis=0>(n, {3}, s, {4})  y = Reshape(u, g)",
+            to="float[t,b,12] x; f = Reshape(x, {0, 0, 3, 4})  y = Transpose<perm=[1,2,0,3]>(f)",
+        ),
+        Rejects(
+            "float[5,2,12] x; f = Reshape(x, {5, 6, 4})  t = Transpose<perm=[1,0,2]>(f)  y = Reshape(t, {6, 20})",
+            because="more is done than to split axes",
+        ),
+        Rejects(
+            "float[5,2,12] x; f = Reshape(x, {5, 6, 4})  t = Transpose<perm=[1,0,2]>(f)  y = Reshape(t, {4, 5, 6})",
+            because="more is done than to split axes",
+        ),
+        Rejects(
+            "float[5,2,12] x; f = Reshape(x, {5, 6, 4})  t = Transpose<perm=[1,0,2]>(f)  y = Reshape(t, {2, 3, 5, 4})"
+            "  z = Neg(f)",
+            because="`f` inside the match is also used by Neg",
+        ),
+    ),
+)
+def split_of_transpose(m: Match, build: Builder) -> Value:
+    """Reshape(Transpose(Reshape(x))) ⟶ Transpose(Reshape(x)), where the last one only splits axes."""
+    m.node(padded), m.node(split_again)  # their results count, whatever their attributes
+    between = m.known(m.shape(padded), "the rank is not known", at=padded)
+    after = m.known(m.shape(split_again), "the rank is not known", at=split_again)
+    order = m[perm] or tuple(reversed(range(len(between))))
+    runs = m.known(_split_runs([between[axis] for axis in order], after), "more is done than to split axes", at=x)
+    by_axis = [runs[order.index(axis)] for axis in range(len(order))]
+    ends = [sum(map(len, by_axis[: axis + 1])) for axis in range(len(order))]
+    whole = tuple(place for axis in order for place in range(ends[axis] - len(by_axis[axis]), ends[axis]))
+    target = reshape_target(m.shape(x), [size for run in by_axis for size in run], None)
+    m.require(target is not None, "no constant target splits the axes", at=x)
+    return build.Transpose(build.Reshape(m[x], np.array(target, dtype=np.int64)), perm=whole)
+
+
+def _split_runs(whole: Sequence[Dim], parts: Sequence[Dim]) -> list[list[Dim]] | None:
+    """The sizes that each axis is split into; None where axes are not just split, or none is."""
+    runs, left = list[list[Dim]](), list(parts)
+    for size in whole:
+        run = [left.pop(0)] if left else []
+        while left and not same_shape([math.prod(run)], [size]):
+            run.append(left.pop(0))
+        if not run or not same_shape([math.prod(run)], [size]):
+            return None
+        runs.append(run)
+    return runs if not left and len(parts) > len(whole) else None
