@@ -269,6 +269,7 @@ def scan_operands(m: Match, build: Builder) -> tuple[Value, ...]:
     m.require(all(m.dtype(v) in WIDE for v in sequences), "it is computed in another dtype than float or double")
     m.require(not any(each.op_type in operators(marks="body") for each in body), "its body has bodies")
     axes = attributes.get("scan_input_axes", (0,) * m[count])
+    m.require(len(axes) == len(sequences), "it names other axes than those of its sequences")
     parts = [
         _part(m, value, axis % m.known(m.rank(value), "the rank of a sequence is not known", at=value))
         for value, axis in zip(sequences, axes, strict=True)

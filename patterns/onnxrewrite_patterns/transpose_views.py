@@ -109,6 +109,7 @@ split_again = op.Reshape(turn, Var("sizes"))
     "transpose-of-merged-axes",
     CANONICALIZE,
     split_again,
+    before=("split-of-transpose",),
     allow_shared=True,
     assumes=(Assumption.NOT_EMPTY,),  # a size of 0 would be copied from another axis
     examples=(

@@ -13,7 +13,7 @@ COUNT = 8
 
 
 INEXACT = {
-    "gelu-six-digits", "masked-scores", "place-among-integers", "quantized-table", "relu-into-quantize", "softmax-masked-afterwards", "softplus",
+    "experts", "gelu-six-digits", "masked-scores", "place-among-integers", "quantized-table", "relu-into-quantize", "softmax-masked-afterwards", "softplus",
 }  # fmt: skip
 """Of a number that is only nearly what is meant, or taken to be beyond all others, of the range of an integer, of
 what rounding makes of each integer, and of what depends on an order, exact arithmetic has nothing to say."""

@@ -195,10 +195,40 @@ class Run:
             if (call.domain, call.op_type) == ("", "If"):
                 branch = call.get("then_branch" if np.all(self.elements(call.inputs[0])) else "else_branch")
                 outputs: Sequence[Value] = self._graph(branch, env, given, imports)
+            elif (call.domain, call.op_type) == ("", "Scan") and (call.version or 0) >= 9:
+                outputs = self._scan(call, env, given, imports)
             else:
                 outputs = self.call(call)
             env.update(zip(node.outputs, outputs, strict=False))
         return [self._value(v, env) for v in graph.outputs]
+
+    def _scan(
+        self, call: Call, env: Environment, given: Mapping[str, ir.Attr], imports: Mapping[str, int]
+    ) -> list[Value]:
+        """The last states, and what the steps put out, joined."""
+        body, count = call.get("body"), call.get("num_scan_inputs")
+        states, sequences = list(call.inputs[:-count]), call.inputs[-count:]
+        axes = call.get("scan_input_axes") or (0,) * count
+        backwards = call.get("scan_input_directions") or (0,) * count
+        rows: list[list[Value]] = []
+        for step in range(np.shape(self.elements(sequences[0]))[axes[0]]):
+            places = [-1 - step if back else step for back in backwards]
+            slices = [_at(v, place, axis) for v, place, axis in zip(sequences, places, axes, strict=True)]
+            inside = {**env, **dict(zip(body.inputs, (*states, *slices), strict=True))}
+            made = self._graph(body, inside, given, imports)
+            states = made[: len(states)]
+            rows.append(made[len(states) :])
+        if not rows:
+            raise NotApplicable("Scan without steps")
+        outputs = list(zip(*rows, strict=True))
+        joined = call.get("scan_output_axes") or (0,) * len(outputs)
+        reverse = call.get("scan_output_directions") or (0,) * len(outputs)
+        each = zip(outputs, joined, reverse, strict=True)
+        return [*states, *(self._stacked(row[::-1] if back else row, axis) for row, axis, back in each)]
+
+    def _stacked(self, values: Sequence[Value], axis: int) -> Value:
+        made = np.stack([self.elements(v) for v in values], axis)
+        return _wrapped(made, _dtype(values), _held(values))
 
     def _value(self, value: ir.Value | None, env: Environment) -> Value:
         if value is None or value in env:
@@ -252,6 +282,14 @@ class Run:
             if formal.default is not None:
                 defaults[name] = ir.Attr(name, formal.type, formal.default)
         return self._graph(body, env, {**defaults, **call.attributes}, body.opset_imports)
+
+
+def _at(value: Value, place: int, axis: int) -> Value:
+    """The slice of a value at one place of an axis."""
+    if not isinstance(value, Ring):
+        return None if value is None else np.take(value, place, axis)
+    kept = None if value.unrounded is None else np.take(value.unrounded, place, axis)
+    return replace(value, elements=np.take(value.elements, place, axis), unrounded=kept)
 
 
 def is_float(value: Array) -> bool:
