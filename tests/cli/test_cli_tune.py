@@ -65,7 +65,7 @@ def test_with_a_file_nothing_is_measured_and_bytes_are_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported(capsys)
-    monkeypatch.setattr("onnxrewrite.measure.choice.interleave", None)
+    monkeypatch.setattr("onnxrewrite.measure.region_timing.interleave", None)
     monkeypatch.setattr("onnxrewrite.measure.ab_timing.interleave", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "there"))
     for name in ("second.onnx", "third.onnx"):
