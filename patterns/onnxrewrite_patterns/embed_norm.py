@@ -165,6 +165,10 @@ _SUM = "u = Gather(w, i)  v = Gather(p, j)  r = Gather(s, k)  d = Add(u, v)  e =
             because="like those of the sum",
         ),
         Rejects(
+            f"({_TABLES}, {_IDS}) => (y) {{ {_SUM} y = LayerNormalization<epsilon=-0.5>(e, g, o) }}",
+            because="epsilon is negative",
+        ),
+        Rejects(
             f"({_TABLES}, {_IDS}) => (y) {{ {_SUM} y = LayerNormalization<axis=1>(e, g, o) }}",
             because="not along the last axis",
         ),
@@ -187,6 +191,7 @@ def embed_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
         m.refuse("the sum is not of rank 3, with rows of a known size")
     m.require(call is not layer_norm or m.attr(call, "axis") in (-1, 2), "it is not along the last axis")
+    m.require(m.attr(call, "epsilon") >= 0, "epsilon is negative")
     found = [(m[table], m[rows]) for table, rows in zip(tables, ids, strict=True) if table in m]
     for row in (*(table for table, _ in found), m[scale], *filter(None, [m.value(bias)])):
         m.require(

@@ -128,6 +128,7 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
             "(float[b,s,8] x, float[b,s,8] z, float[8] w) => (y, m){ a = Add(x, z)  y, m = LayerNormalization(a, w) }",
             because="inside the match is needed elsewhere, too",
         ),
+        Rejects(f"{_X} a = Add(x, z)  y = LayerNormalization<epsilon=-0.5>(a, w)", because="epsilon is negative"),
         Rejects(f"{_X} a = Sub(x, z)  y = LayerNormalization(a, w)", because="expected"),
         Rejects(f"{_X} a = Add(x, z)  y = LayerNormalization(a, w)", target="onnx", because="standard operators only"),
     ),
@@ -141,6 +142,7 @@ def skip_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     is_shared = with_sum(m, total)
     m.require(m.dtype(total) != ir.DataType.DOUBLE, "the sum is one of doubles", at=total)
     m.require(not is_shared or widened not in m, "the sum is needed in half precision, too", at=total)
+    m.require(m.attr(call, "epsilon") >= 0, "epsilon is negative", at=norm)
     x_skip_bias = [_widened(m, build, v) for v in (first, second, m.value(bias_of_x))]
     own = [m[scale], m.value(bias)] if call is layer_norm else [m[scale]]
     op_type = "SkipLayerNormalization" if call is layer_norm else "SkipSimplifiedLayerNormalization"
