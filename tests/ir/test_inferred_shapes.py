@@ -83,7 +83,8 @@ def undeclared(model: onnx.ModelProto, feeds: Mapping[str, object], *, named: bo
 @pytest.mark.slow
 def test_shapes_of_every_operator():
     found, count = [], 0
-    for name, model, data in cases():
+    for case in cases():
+        name, model, data = case.name, case.model, case.data_sets
         feeds = dict(zip((i.name for i in model.graph.input), data[0][0], strict=True))
         values = computed(io.load(undeclared(model, feeds, named=False)), feeds)
         sizes = {s for v in feeds.values() if isinstance(v, np.ndarray) for s in v.shape}
