@@ -181,6 +181,10 @@ def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | No
             to="float[5,2,12] x; f = Reshape(x, {5, 2, 3, 4})  y = Transpose<perm=[1,2,0,3]>(f)",
         ),
         Rewrites(
+            "float[2,2,4] x; f = Reshape(x, {2, 4, 2})  t = Transpose<perm=[1,0,2]>(f)  y = Reshape(t, {2, 2, 2, 2})",
+            to="float[2,2,4] x; f = Reshape(x, {2, 2, 2, 2})  y = Transpose<perm=[1,2,0,3]>(f)",
+        ),
+        Rewrites(
             "float[t,b,12] x; f = Reshape(x, {0, -1, 4})  u = Transpose<perm=[1,0,2]>(f)  h = Shape(x)"
             "  s = Gather(h, {0})  n = Gather(h, {1})  g = Concat<axis=0>(n, {3}, s, {4})  y = Reshape(u, g)",
             to="float[t,b,12] x; f = Reshape(x, {0, 0, 3, 4})  y = Transpose<perm=[1,2,0,3]>(f)",
