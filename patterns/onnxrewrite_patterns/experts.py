@@ -63,8 +63,8 @@ _EXAMPLES = (
     Rejects(_SPELLED.replace("TopK(p", "TopK<largest=0>(p"), because="expected largest=1"),
     Rejects(_SPELLED.replace("TopK(p, {1})", "TopK(p, {0})"), because="no experts are chosen"),
     Rejects(
-        _SPELLED.replace("u1 = MatMul(x", "u1 = MatMul(z").replace("(float", f"(float[t,{_D}] z, float", 1),
-        because="in layer 2 from the last",
+        _SPELLED.replace("u0 = MatMul(x", "u0 = MatMul(z").replace("(float", f"(float[t,{_D}] z, float", 1),
+        because="x must be the same value in both places",
     ),
     Rejects(_SPELLED.replace("(y1)", "(y1, y0)"), because="`y0` inside the match is a graph output"),
 )
