@@ -94,7 +94,9 @@ class Baseline:
 
     def too_on(self, provider: str) -> Baseline:
         """This one, which compares on another execution provider, too; what is compared in segments is not."""
-        if not self.in_segments:
+        if self.in_segments:
+            self.notes.append(f"not compared on {provider}: the model is compared in segments")
+        else:
             self.on_device = Baseline(
                 self.model,
                 dims=self.sampler.dims,

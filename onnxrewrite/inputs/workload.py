@@ -75,8 +75,8 @@ def workload(
 def at_typical_sizes(
     model: ModelLike, *, dims: Mapping[str, int] | None = None, inputs: Feeds | None = None, seed: int = 0
 ) -> Workload:
-    """The same without running the model: the sizes that are given, typical ones where none is, and inputs of these;
-    without inputs where they cannot be made."""
+    """A workload for a model that is not run: the sizes that are given, typical ones where none is, and inputs of
+    these; without inputs where they cannot be made."""
     sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
     binding = typical(sampler.specs, sampler.bound)
     try:

@@ -138,7 +138,9 @@ def _installed() -> Mapping[Key, tuple[Kernel, ...]]:
 
 
 def _told() -> Mapping[str, Table]:
-    """Kernels of the build as another process tells them; none if it dies of it."""
+    """Kernels of the build as another process tells them; none if it dies of it, or there can be none."""
+    if not sys.executable:  # Python inside another program
+        return {}
     paths = os.pathsep.join(each for each in sys.path if each)
     try:
         done = subprocess.run(

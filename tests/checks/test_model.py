@@ -86,6 +86,13 @@ def test_what_the_original_does_not_run_on_is_told(model: Any) -> None:
     assert any(note.startswith("not compared on DeviceExecutionProvider: ") for note in found.notes)
 
 
+def test_what_is_compared_in_segments_is_not_compared_on_a_device(model: Any) -> None:
+    baseline = Baseline(model(BASE % (WEIGHT, "0.5")))
+    baseline.in_segments = True
+    assert baseline.too_on("DeviceExecutionProvider").on_device is None
+    assert "not compared on DeviceExecutionProvider: the model is compared in segments" in baseline.notes
+
+
 def test_folded_constant_is_accepted_and_a_wrong_one_is_not(model: Any) -> None:
     a = model(BASE % (WEIGHT, "0.3"))
     folded = ",".join(repr(float(np.float32(v) * np.float32(0.3))) for v in map(float, WEIGHT.split(",")))

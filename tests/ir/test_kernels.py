@@ -44,9 +44,10 @@ def test_a_build_with_other_providers_is_asked_in_another_process(build, monkeyp
     assert recorded_from(CPU) == ""
 
 
-def test_a_build_that_dies_of_being_asked_has_the_recorded_kernels(build, monkeypatch):
+@pytest.mark.parametrize("executable", ["false", "", None])
+def test_a_build_that_dies_of_being_asked_has_the_recorded_kernels(build, monkeypatch, executable):
     build(CUDA)
-    monkeypatch.setattr(module.sys, "executable", "false")
+    monkeypatch.setattr(module.sys, "executable", executable)
     assert known_providers() == {CPU, CUDA}
     assert recorded_from(CPU) == module._recorded()[CPU]["onnxruntime"]
     assert any(kernel.serves(14) for kernel in kernels()[CPU, "", "Add"])
