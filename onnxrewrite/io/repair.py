@@ -19,7 +19,7 @@ from onnxrewrite.ir import protos
 from onnxrewrite.ir.graph import subgraphs
 from onnxrewrite.ir.names import Names, repeated
 from onnxrewrite.ir.protos import nested
-from onnxrewrite.ir.schema import latest_version, normal_domain, schema, standard_domains
+from onnxrewrite.ir.schema import latest_version, newest_opset, normal_domain, schema, standard_domains
 
 DEEPEST: Final = 64
 """Graphs inside graphs; a file that protobuf can read has no more than 33."""
@@ -224,6 +224,9 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
                 imports[domain] = 1
                 said.append(f"opset import of {domain}, used by {_called(node)}, was missing: version 1 assumed")
             _name_attribute_types(node, said)
+        if owner is proto and "" not in imports:  # and so no node uses it, but what replaces one may
+            imports[""] = newest_opset(proto.ir_version)
+            said.append(f"no opset of ai.onnx is imported: {imports['']} taken, for IR version {proto.ir_version}")
         del owner.opset_import[:]
         owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in imports.items())
     return said

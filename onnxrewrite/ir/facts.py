@@ -39,6 +39,9 @@ logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
 _NAME = re.compile(r"\w+")
 
+_NO_NUMBERS = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
+"""The dtypes whose elements are no real numbers."""
+
 _NEWS = 8
 """A node is listened to at most so many times in one refresh."""
 
@@ -148,11 +151,11 @@ class Facts:
         return array
 
     def number(self, tensor: ir.TensorProtocol) -> float | int | None:
-        """The number in a tensor of one element; None for any other tensor."""
+        """The real number in a tensor of one element; None for any other tensor."""
         known = self._numbers.get(id(tensor))
         if known is not None:
             return known[1]
-        is_number = all(d == 1 for d in tensor.shape) and tensor.dtype != ir.DataType.STRING
+        is_number = all(d == 1 for d in tensor.shape) and tensor.dtype not in _NO_NUMBERS
         number: float | int | None = tensor.numpy().reshape(()).item() if is_number else None
         self._numbers[id(tensor)] = tensor, number  # which keeps the tensor, and so its id
         return number

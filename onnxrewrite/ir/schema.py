@@ -346,6 +346,12 @@ def latest_version(domain: str = "") -> int:
     return max(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain)
 
 
+def newest_opset(ir_version: int) -> int:
+    """The newest ai.onnx opset that came with an IR version or before it, and that ONNX Runtime promises to run."""
+    came = [row[2] for row in onnx.helper.VERSION_TABLE if row[1] <= ir_version]
+    return min(max(came, default=1), ort_latest_version())
+
+
 @functools.cache
 def ort_latest_version() -> int:
     """Newest ai.onnx opset that the installed ONNX Runtime accepts (it knows newer ones that it refuses)."""

@@ -202,6 +202,18 @@ def _quantized(first: int, second: int, *more: int) -> Infer:
     return infer
 
 
+def _rescaled(dtype_of: int) -> Infer:
+    """An operator that changes the dtype alone, to that of an input; to the standard's default without it."""
+
+    def infer(context: Context, node: ir.Node) -> None:
+        data, like = (node.inputs[i] if i < len(node.inputs) else None for i in (0, dtype_of))
+        if data is not None:
+            dtype = ir.DataType.UINT8 if like is None else like.dtype
+            set_shape(context, node.outputs[0], None if data.shape is None else data.shape.dims, dtype)
+
+    return infer
+
+
 def _qlinear_matmul(context: Context, node: ir.Node) -> None:
     a, b = node.inputs[0], node.inputs[3]
     if a is not None and b is not None and a.shape is not None and b.shape is not None:
@@ -352,6 +364,8 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
     ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
     ("com.microsoft", "GatherBlockQuantized"): _gather_quantized,
+    ("com.microsoft", "QuantizeLinear"): _rescaled(2),
+    ("com.microsoft", "DequantizeLinear"): _rescaled(1),
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),

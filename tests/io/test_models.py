@@ -494,6 +494,22 @@ def test_missing_import_of_a_foreign_domain_is_added():
     assert "com.microsoft" in io.repairs(model)[0]
 
 
+def test_a_model_of_foreign_operators_alone_gets_an_opset_that_rules_can_write_in():
+    source = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"], domain="com.microsoft", name="d")
+    scale, zero = weight("s"), numpy_helper.from_array(np.int8(3), "z")
+    given = proto(
+        [source], inputs=[info("x", (2,), TensorProto.INT8)], outputs=[info("y", (2,))], weights=[scale, zero]
+    )
+    del given.opset_import[:]
+    given.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model = io.load(given)
+    assert io.opset(model) == 18
+    assert io.repairs(model) == ("no opset of ai.onnx is imported: 18 taken, for IR version 8",)
+    result = rw.apply(model)
+    assert result.trace.counts() == {"contrib-operator": 1}
+    assert result.checks.undone == {}
+
+
 def test_negative_sizes_are_unknown():
     model = io.load(proto([node("Relu", "x", "y")], [info("x", (2, -1))], [info("y", (-1, 3))]))
     (given,), (made,) = model.graph.inputs, model.graph.outputs
@@ -1120,4 +1136,4 @@ def test_opset():
     model = relu()
     model.opset_import[0].domain = "my.own"
     model.graph.node[0].domain = "my.own"
-    assert io.opset(io.load(model)) == 1
+    assert io.opset(io.load(model)) == 18  # the last that came with IR version 8

@@ -113,12 +113,14 @@ def test_shapes_of_all_values_of_a_model(path: Path):
         ("float[n,6] x; int64[2] s; a, b = Split<axis=1>(x, s)  y = Relu(a)", ["n", None]),
         ("float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Relu(a)", ["n", 2]),
         ("float[n,6] x; float[4,6] w; p = com.microsoft.FusedGemm<transB=1, activation=\"Relu\">(x, w)  y = Relu(p)", ["n", 4]),
+        ("int8[n,6] x; p = com.microsoft.DequantizeLinear(x, 0.5, int8 3)  y = Relu(p)", ["n", 6]),
+        ("float[n,6] x; p = com.microsoft.QuantizeLinear(x, 0.5)  y = DequantizeLinear(p, 0.5)", ["n", 6]),
         ("float[n,6,8,8] x; float[4,6,3,3] w; p = com.microsoft.FusedConv<activation=\"Relu\">(x, w)  y = Relu(p)", ["n", 4, 6, 6]),
         ("float[1,1,n,m] x; p = MaxPool<kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1>(x)  y = Relu(p)", [1, 1, None, None]),
         ("float[2,n,4] x; u = Unique<axis=1>(x)  y = Relu(u)", [2, None, 4]),
         ("int64[n,3] i; f = ai.onnx.ml.ArrayFeatureExtractor(float[80] {...}, i)  y = Relu(f)", [1, "3*n"]),
     ],
-    ids=["pieces-computed", "pieces", "fused-gemm", "fused-conv", "rounded-up", "different-slices", "features"],
+    ids="pieces-computed pieces fused-gemm dequantized quantized fused-conv rounded-up different-slices features".split(),
 )  # fmt: skip
 def test_what_the_library_gets_wrong(graph: str, expected: list[object]):
     from onnxrewrite.ir import text

@@ -6,6 +6,8 @@ import pytest
 
 import onnxrewrite as rw
 from onnxrewrite.ir import text
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.numbers import scalar
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,13 @@ def test_bounds_of_a_fused_convolution(low: str, high: str) -> None:
     assert not [note for note in done.notes if "raised" in note]
     (node,) = done.model.graph
     assert list(node.attributes["activation_params"].value) == [0.0, 6.0]
+
+
+def test_a_complex_number_is_none() -> None:
+    model = text.parse("double[4] x; c = Add(x, complex64 {1.0, 2.0})  y = Sqrt(c)  ", opset=17)
+    constant = next(v for n in model.graph for v in n.inputs if v is not None and v.const_value is not None)
+    assert scalar(Facts(model.graph, model.opset_imports), constant) is None
+    assert rw.apply(model, check="off").trace.applied == []
 
 
 def test_lists_stay_lists() -> None:
