@@ -81,7 +81,9 @@ def certificate(
     digests = sha256_of([*before.values(), *after.values()])
     prints = {rule.name: fingerprint(rule) for rule in result.rules}
     turned_down = (*result.rewrite_log.failed, *result.rewrite_log.declined)
-    records = (*(a.record for a in result.trace.applied), *(record for _, record, _ in turned_down))
+    applied = [(a, a.record, a.record.id) for a in result.trace.applied]
+    sites = {name: record for _, record, name in applied}
+    sites |= {record.id: record for _, record, _ in turned_down}
     return Certificate(
         versions=versions(),
         input=Files(_relative(source, base), dict(zip(before, digests, strict=False))) if source is not None else None,
@@ -91,9 +93,9 @@ def certificate(
         options=_options(result.request, base, arrays or {}),
         rules={name: RuleRecord(each.sha256, sorted(each.modules)) for name, each in prints.items()},
         modules=_modules([source_digests(result.request.sources), *(each.modules for each in prints.values())]),
-        sites={record.id: record for record in records},
-        proofs=_proofs(result, records),
-        rewrites=[Rewrite(a.rule, a.value, a.scope, a.record.id) for a in result.trace.applied],
+        sites=sites,
+        proofs=_proofs(result, sites.values()),
+        rewrites=[Rewrite(a.rule, a.value, a.scope, name) for a, _, name in applied],
         undone=_undone(result),
         assumes=result.assumes,
         structure=list(result.checks.structure),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
 from onnxrewrite.checks.likeness import structure
+from onnxrewrite.checks.passed import Passed
 from onnxrewrite.checks.site import SiteCheck, Trials, check_site
 from onnxrewrite.checks.site_inputs import note_elements
 from onnxrewrite.checks.site_proof import SiteProver
@@ -48,6 +50,7 @@ class SiteChecker:
         lower: Makes a small model runnable: the replacement may hold operators newer than the model's opset.
         seed: Of the sampled inputs.
         prover: Proves sites, where only those that are proved may be rewritten; None where that is not asked for.
+        passed: The checks that passed in earlier runs; None where all are to be run.
 
     Attributes:
         proof: The proof of the site of the last call; None where there is none.
@@ -59,6 +62,7 @@ class SiteChecker:
     lower: Callable[[ir.Model], None]
     seed: int = 0
     prover: SiteProver | None = None
+    passed: Passed | None = None
     proof: ProofRecord | None = None
     ok: int = 0
     distinct: set[str] = field(default_factory=set)
@@ -71,6 +75,11 @@ class SiteChecker:
     def anew(self) -> SiteChecker:
         """One that counts from the beginning and knows what this one has found out."""
         return replace(self, ok=0, distinct=set(), not_run=Counter(), last=SiteCheck("not run"))
+
+    @property
+    def remembered(self) -> int:
+        """The number of the distinct sites that were run in an earlier run and not in this one."""
+        return len(self.distinct & self.passed.recalled) if self.passed is not None else 0
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself and need not; else what differs
@@ -143,7 +152,8 @@ class SiteChecker:
             in_range=Assumption.IN_RANGE in assumes,
             rows_count=Assumption.SCORES_ABOVE_10000 in assumes,
         )
-        found = check_site(before, after, trials, key=key)
+        run = functools.partial(check_site, before, after, trials, key=key)
+        found = self.passed.check(key, (before, after), run) if self.passed is not None else run()
         self._seen[cut_as] = key, found
         self._lost += found.seconds if found.status == "not run" else 0.0
         return self._seen[cut_as]

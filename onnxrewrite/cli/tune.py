@@ -84,7 +84,7 @@ def list_(json: options.Json = None) -> None:
 def forget(
     source: Annotated[str | None, typer.Option("--source", metavar="KEY", help="Rows of this key, by its id.")] = None,
     stale: Annotated[bool, typer.Option("--stale", help="Rows of another ONNX Runtime, or of a changed rule.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="All rows.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All rows, and all decisions and checks.")] = False,
     quarantine: Annotated[
         str | None, typer.Option("--quarantine", metavar="KEY", help="That this key is in quarantine, by its id.")
     ] = None,

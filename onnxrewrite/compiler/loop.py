@@ -31,6 +31,7 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Trace
 
 if TYPE_CHECKING:
+    from onnxrewrite.checks.passed import Memory
     from onnxrewrite.checks.rewrites import SiteChecker
     from onnxrewrite.compiler.kernel_choice import KernelChoice
 
@@ -94,6 +95,7 @@ class RewriteLoop:
         keep_types: True if the types of inner values stay in the result.
         verdicts: The verdicts of an earlier run's checks.
         clock: Told of progress.
+        memory: Remembers checks that have passed; None where all are to be run.
 
     Attributes:
         kernels: Chooses the rewrites of the lower stage; None where they are not chosen.
@@ -110,6 +112,7 @@ class RewriteLoop:
         keep_types: bool,
         verdicts: Verdicts,
         clock: Clock,
+        memory: Memory | None = None,
     ):
         self.kernels: KernelChoice | None = None
         self.without: set[str] = set()
@@ -120,6 +123,7 @@ class RewriteLoop:
         self._keep_types = keep_types
         self._verdicts = verdicts
         self._clock = clock
+        self._memory = memory
         self._impure: dict[str, ImpureRule] = {}
         self._sites: SiteChecker | None = None
         # Of all rounds: who repeats this run takes the same way through those that came to nothing.
@@ -143,6 +147,8 @@ class RewriteLoop:
             if not self._opsets.returns(absent, found.trace):
                 break
         self._opsets.settle(absent)
+        if self._sites is not None and self._sites.passed is not None:
+            self._sites.passed.keep()
         found.trace.warnings += self._opsets.notes(absent, found.trace)
         for tampering in self._impure.values():
             found.trace.refuse(tampering.rule, tampering.value, tampering.reason)
@@ -217,12 +223,14 @@ class RewriteLoop:
 
     def _site_checker(self) -> SiteChecker:
         """One that counts its own sites, and checks nothing that another one of this run has checked."""
+        from onnxrewrite.checks.passed import Passed
         from onnxrewrite.checks.rewrites import SiteChecker
         from onnxrewrite.checks.site_proof import SiteProver
 
         if self._sites is None:
             prover = SiteProver() if self._request.only_proved else None
-            self._sites = SiteChecker(lower=self.lower, seed=self._request.seed, prover=prover)
+            passed = Passed(self._memory) if self._memory is not None else None
+            self._sites = SiteChecker(lower=self.lower, seed=self._request.seed, prover=prover, passed=passed)
         self._sites = self._sites.anew()
         return self._sites
 

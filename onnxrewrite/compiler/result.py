@@ -34,6 +34,7 @@ class Checks:
         structure: Problems of the emitted model's structure, which are those of the original; empty when it is valid.
         sites: Rewrites that were run against what they replace.
         distinct_sites: The number of different ones among them.
+        remembered_sites: The number of those that passed in an earlier run on this machine and were not run again.
         sites_not_run: The reasons why rewrites could not be run by themselves, and how many.
         model: The whole model against the original; None when that was not asked for.
         undone: Rewrites that a check turned down: (rule, value) to reason.
@@ -43,6 +44,7 @@ class Checks:
     structure: list[str] = field(default_factory=list)
     sites: int = 0
     distinct_sites: int = 0
+    remembered_sites: int = 0
     sites_not_run: dict[str, int] = field(default_factory=dict)
     model: ModelCheck | None = None
     undone: dict[Key, str] = field(default_factory=dict)

@@ -126,7 +126,14 @@ class _Run:
         opsets = Opsets(named, highest or self._newest_opset(), for_speed=for_speed, memory=memory)
         types = has_inner_types(original)
         self.loop = RewriteLoop(
-            opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock
+            opsets,
+            rules,
+            self.target,
+            request,
+            keep_types=types,
+            verdicts=verdicts,
+            clock=self.clock,
+            memory=known if verdicts == Verdicts() else None,  # a repetition runs all checks itself
         )
         self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock, known)
         self._excused: list[str] = []
@@ -305,6 +312,7 @@ class _Run:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)
         if made.sites is not None:
             result.sites, result.distinct_sites = made.sites.ok, len(made.sites.distinct)
+            result.remembered_sites = made.sites.remembered
             result.sites_not_run = dict(made.sites.not_run)
         return result
 

@@ -44,6 +44,7 @@ from onnxrewrite.pattern.terms import (
     Var,
     children,
     flipped,
+    walk,
 )
 
 _SKIPS = 2
@@ -218,12 +219,21 @@ class Overlay:
         return Cover().having({}, Fault(reason, item, 1, WHOLE))
 
     def _row(self, item: Repeat, value: ir.Value, reader: ir.Node | None) -> Cover:
-        """The cover of layers: of the last one, and what is wrong with those above it."""
+        """The cover of layers: of the last one, and what is wrong with the next one above it that must be there."""
         found, misses = self._plainly(item, value, Binding())
         if found is not None:
             return Cover(found.bound)
-        last = self._at(item.block, value, reader)
-        return last if last.faults else last.having({item: value}, Fault(misses.reason, item))
+        last = layer = self._at(item.block, value, reader)
+        alike = {term for each in item.shared if isinstance(each, Term) for term in walk(each)}
+        own = next(capture for capture, term in item.carry.items() if term is item.block)
+        for left in range(1, item.at_least):
+            above = layer.bound.get(own)
+            if layer.faults or not isinstance(above, ir.Value):
+                break
+            shared: dict[Hashable, object] = {term: to for term, to in last.bound.items() if term in alike}
+            layer = _placed(joined([Cover(shared), self._at(item.block, above, None)]), left)
+        faults = layer.faults or {item: Fault(misses.reason, item)}
+        return last if last.faults else joined([last, Cover({item: value}, faults)])
 
     def _call(self, item: Call, whole: Term, index: int, value: ir.Value) -> Cover | None:
         node = self._producer(value)
@@ -237,7 +247,7 @@ class Overlay:
         taken = {place for _, place in named.values()}
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         terms = [t for t in item.inputs if not isinstance(t, Each)]
-        own = self._own(item, terms, actual, node, value)
+        own = self._own(item, terms, actual, node)
         orders = [actual]
         if len(terms) == len(actual) == 2 and node.op_type in COMMUTATIVE and not node.domain:
             orders.append(actual[::-1])
@@ -254,11 +264,8 @@ class Overlay:
         """The faults of the remaining inputs; of those that carry something on with their place in the row."""
         for left, value in enumerate(reversed(values) if rest.of is not None else ()):
             assert rest.of is not None
-            faults = self._at(rest.of, value, node).faults
-            if rest.carry:
-                where = f", in {layer_from_last(left)}"
-                faults = {key: replace(fault, reason=f"{fault.reason}{where}") for key, fault in faults.items()}
-            yield Cover(faults=faults)
+            found = self._at(rest.of, value, node)
+            yield Cover(faults=(_placed(found, left) if rest.carry else found).faults)
 
     def _own(
         self,
@@ -266,16 +273,15 @@ class Overlay:
         terms: Sequence[Term | None],
         actual: Sequence[ir.Value | None],
         node: ir.Node,
-        value: ir.Value,
     ) -> Cover:
-        """The cover of a call's own node: the number of inputs, and its parameters."""
+        """The cover of a call's own node: the number of inputs, and its parameters, whichever output it is about."""
         present = [i < len(actual) and actual[i] is not None for i in range(len(terms))]
         taken: list[Term | Each[Any] | None] = [
             Var(head(t)) if t is not None and there else t for t, there in zip(terms, present, strict=True)
         ]
         taken += [Each(t.name, at_least=t.at_least) for t in item.inputs if isinstance(t, Each)]
         asked = Call(item.op_types, taken, item.parameters, item.domain)
-        found, misses = self._plainly(asked, value, Binding())
+        found, misses = self._plainly(asked, node.outputs[0], Binding())
         if found is None:
             return Cover().having({item: node}, Fault(misses.reason, misses.item if misses.item is not asked else item))
         return Cover({item: node, **{t: b for t, b in found.bound.items() if t is not asked and t not in taken}})
@@ -381,3 +387,9 @@ class Overlay:
 
     def _producer(self, value: ir.Value) -> ir.Node | None:
         return self._plain._producer(value)
+
+
+def _placed(cover: Cover, left: int) -> Cover:
+    """The cover of a layer, its faults with its place: so many layers are left behind it."""
+    where = f", in {layer_from_last(left)}"
+    return replace(cover, faults={k: replace(f, reason=f"{f.reason}{where}") for k, f in cover.faults.items()})

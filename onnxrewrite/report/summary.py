@@ -85,6 +85,7 @@ class SitesChecked(TypedDict):
 
     run: int
     distinct: int
+    remembered: int
     not_run: dict[str, int]
 
 
@@ -210,8 +211,9 @@ def checks(result: Result) -> ChecksDone:
 
     ``level``: ``full``, ``fast`` or ``off``; ``reached``: ``whole model``, ``sites only`` or ``structure only``, and
     ``why``: what kept them from going further, or None; ``structure``: problems, which the original has too;
-    ``sites``: ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that
-    could not be; ``model``: see ``model_check``, None with ``off``.
+    ``sites``: ``{run, distinct, remembered, not_run}``, rewrites run beside what they replace, how many of them are
+    different, how many of these were run in an earlier run and not again, and reason to number of those that could not
+    be; ``model``: see ``model_check``, None with ``off``.
     """
     done = result.checks
     reached, why = _reached(done)
@@ -223,6 +225,7 @@ def checks(result: Result) -> ChecksDone:
         "sites": {
             "run": done.sites,
             "distinct": done.distinct_sites,
+            "remembered": done.remembered_sites,
             "not_run": grouped_counts(done.sites_not_run),
         },
         "model": model_check(done.model) if done.model is not None else None,

@@ -351,7 +351,8 @@ def _checked_facts(data: Summary, *, verbose: bool) -> list[tuple[str, str]]:
     if model is not None and not model["skipped"] and model["runs"]:
         facts.append(("Checked", f"the whole model: {_runs(model)}"))
     if sites["run"]:
-        facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different"))
+        known = f", {sites['remembered']} of them known from an earlier run" if sites["remembered"] else ""
+        facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different{known}"))
     has_kernels = data["target"] != "onnx" and not any(p.startswith(NO_KERNELS) for p in checks["structure"])
     facts.append(("Checked", f"structure{', kernels' if has_kernels else ''}"))
     if verbose and model is not None and model["tolerance"]:

@@ -217,7 +217,7 @@ class Driver:
         for rule, output in self._candidates(node, scope, active):
             place, refusals = node.outputs.index(output), list[Refused]()
             for number, match in enumerate(self._matches(matcher, rule, output)):
-                for other, around in self._preceding(matcher, rule, match, active):
+                for other, around in self._preceding(matcher, rule, match, active, scope):
                     outcome = self._attempt(other, around, scope)
                     if isinstance(outcome, Change):
                         return Visit(other, place, number, tuple(refused), is_told=False), outcome
@@ -248,16 +248,22 @@ class Driver:
         return key in self._quarantine or self._loops.has_stopped(key)
 
     def _preceding(
-        self, matcher: Matcher, rule: Rule, match: Match, active: Container[Rule]
+        self, matcher: Matcher, rule: Rule, match: Match, active: Container[Rule], scope: ir.Graph
     ) -> list[tuple[Rule, Match]]:
         """The matches of other rules that are to be tried before a match, the largest first; none where a check or a
-        measurement turned the rule down already."""
-        found = [
-            (other, around)
+        measurement turned the rule down already, or where this one would be refused and so is in nobody's way."""
+        rivals = [
+            (other, output)
             for node, preceding in self._index.preceding(rule, match)
             if isinstance(node.graph, ir.Graph)
             for other, output in self._candidates(node, node.graph, preceding)
             if other in active and not self.trace.has_turned_down((other.name, output.name or ""))
+        ]
+        if not rivals or not self._passes(rule, copy.copy(match), scope):
+            return []
+        found = [
+            (other, around)
+            for other, output in rivals
             if any(precedes(other, nodes, rule, match.nodes) for nodes in self._covered(matcher, other, output))
             for around in self._matches(matcher, other, output)
             if precedes(other, around.nodes, rule, match.nodes)

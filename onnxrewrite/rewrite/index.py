@@ -22,20 +22,30 @@ def index(rules: tuple[Rule, ...]) -> RuleIndex:
 
 
 class RuleIndex:
-    """Rules that are looked for all at once, and tried by benefit, then by name.
+    """Rules that are looked for all at once, and tried by benefit, then by name; nothing is prepared before it is asked
+    for, as many a model has nothing to lower.
 
     Attributes:
         rules: The rules in this order.
-        reach: The nodes at which they could match after a change.
     """
 
     def __init__(self, rules: Iterable[Rule]):
         self.rules = sorted(rules, key=lambda r: (-r.benefit, r.name))
-        self.reach = Reach(self.rules)
         self._rank = {rule: rank for rank, rule in enumerate(self.rules)}
-        self._covered = {rule: frozenset[str | None]().union(*map(covered, rule.outputs)) for rule in self.rules}
         self._preceding: dict[Rule, frozenset[Rule]] = {}
-        self._patterns = Patterns((rule.outputs[0], rule) for rule in self.rules)
+
+    @functools.cached_property
+    def reach(self) -> Reach:
+        """The nodes at which they could match after a change."""
+        return Reach(self.rules)
+
+    @functools.cached_property
+    def _covered(self) -> dict[Rule, frozenset[str | None]]:
+        return {rule: frozenset[str | None]().union(*map(covered, rule.outputs)) for rule in self.rules}
+
+    @functools.cached_property
+    def _patterns(self) -> Patterns[Rule]:
+        return Patterns((rule.outputs[0], rule) for rule in self.rules)
 
     def preceding(self, rule: Rule, match: Match) -> Iterator[tuple[ir.Node, frozenset[Rule]]]:
         """Nodes, and the rules of which a match at them may have to be tried before one of this rule: see ``precedes``.

@@ -153,7 +153,7 @@ def forget(store: Store | None = None, *, source: str | None = None, stale: bool
         store: The database; by default that of this machine.
         source: Those of a key, by the beginning of its id.
         stale: Those of other builds of ONNX Runtime, and of rules that are others now.
-        every: All.
+        every: All, and what was decided, and which checks have passed.
 
     Raises:
         UsageError: Nothing is chosen, or there is no such source.
@@ -172,6 +172,8 @@ def forget(store: Store | None = None, *, source: str | None = None, stale: bool
         chosen = [*chosen, *(each for each in rows if _is_stale(each, now))]
     distinct = {(each.row.digest, each.source): each for each in chosen}
     kept.forget(distinct.values())
+    if every:
+        kept.forget_decisions()
     kept.require()
     return len(distinct)
 

@@ -14,6 +14,11 @@ VERSION: Final = "0.2.0"
 
 def versions() -> dict[str, str]:
     """The versions of this program, of what it runs on, and the digest of its own source."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {
@@ -30,7 +35,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-@functools.cache
 def _own_source() -> str:
     """The version stays the same while one works on the engine; its source does not."""
     root = Path(__file__).resolve().parents[1]

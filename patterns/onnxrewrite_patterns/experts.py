@@ -128,7 +128,8 @@ def mixture_of_experts(m: Match, build: Builder) -> Value:
     axes = [m[over], m[along], *(each[own][0] for each in found)]
     is_normalized = m.alternative(weights) is normalized
     axes += [m[summed][0]] if is_normalized else []
-    m.require(all(axis in (-1, 1) for axis in axes), "weights are not taken over experts")
+    other = [axis for axis in axes if axis not in (-1, 1)]
+    m.require(not other, f"weights are taken along axis {other[:1]}, not over experts")
     m.require(m[count].size == 1 and 1 <= m[count].item() <= len(found), "no experts are chosen")
     gates, ups, downs = ([layer.rows(each) for each in found] for layer in (gate, up, down))
     m.require(

@@ -136,7 +136,8 @@ def _sequence(m: Match, of: Var, along: Attr[int], at: Scalar, slice_: Call) -> 
     shape = m.known(m.shape(of), "the shape of a sequence is not known", at=of)
     axis, count = m[along] % max(len(shape), 1), len(m[steps])
     m.require(shape[axis] == count, "there are more steps in the sequence", at=of)
-    m.require([each[at] % count for each in m[steps]] == list(range(count)), "the steps take other slices", at=of)
+    places = [each[at] for each in m[steps]]
+    m.require([p % count for p in places] == list(range(count)), f"the steps take other slices: {places}", at=of)
     ranks = {m.rank(v) for each in m[steps] if (v := each.value(slice_)) is not None}
     m.require(ranks == {len(shape) - 1}, "a slice keeps its axis", at=of)
     return m[of], axis
@@ -219,6 +220,14 @@ def _part(m: Match, value: Value, axis: int, *, needed_once: bool = True) -> Par
     return computed if _LEAST * sum(_size(m, t.value) for t in _taken([computed])) <= _size(m, value) else taken
 
 
+def _needed_elsewhere(value: Value) -> Value | None:
+    """The first value, from this one up, that is computed element by element and needed by others, too."""
+    node = made_by(value, "Transpose", *POINTWISE)
+    if node is None or not is_read_once(value):
+        return value if node is not None else None
+    return next(filter(None, map(_needed_elsewhere, inputs_of(node))), None)
+
+
 def _operand(m: Match, value: Value, axis: int, rank: int) -> Part | None:
     """The slice of an operand along an axis of the result; None where its shape is not known."""
     shape = m.shape(value)
@@ -275,7 +284,9 @@ def scan_operands(m: Match, build: Builder) -> tuple[Value, ...]:
         for value, axis in zip(sequences, axes, strict=True)
     ]
     computed = [node for p in _walked(parts) if isinstance(p, Computed) for node in (p.node, *p.turned)]
-    m.require(computed, "no sequence is much larger than what it is computed of")
+    needed = next(filter(None, map(_needed_elsewhere, sequences)), None)
+    more = " and needed here alone" if needed is not None else ""
+    m.require(computed, f"no sequence is much larger than what it is computed of{more}", at=needed)
     taken = _taken(parts)
     m.require(taken, "nothing is left to take apart")
     whole = dict.fromkeys(p for p in _walked(parts) if isinstance(p, Same))

@@ -15,7 +15,9 @@ import pytest
 
 import onnxrewrite as rw
 from onnxrewrite import io
+from onnxrewrite.checks import rewrites
 from onnxrewrite.checks.rewrites import SiteChecker
+from onnxrewrite.checks.site import check_site
 from onnxrewrite.compiler import run
 from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
@@ -501,3 +503,27 @@ def test_a_wrong_rule_of_the_lower_stage_is_not_blamed_on_others() -> None:
     result = rw.apply(row("Sin", "Atan"), rules=[wrong, HARMLESS])
     assert {rule for rule, _ in result.checks.undone} == {"neg-is-abs"}
     assert result.trace.counts()["harmless"] == 1
+
+
+@pytest.mark.usefixtures("quick_timing")
+def test_what_passed_in_an_earlier_run_is_not_run_again(gelu: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[object] = []
+    monkeypatch.setattr(
+        rewrites, "check_site", lambda *args, **options: ran.append(args) or check_site(*args, **options)
+    )
+    first, count = rw.apply(gelu, lower="fastest"), len(ran)
+    again = rw.apply(gelu, lower="fastest")
+    assert count == len(ran) == first.checks.distinct_sites > 0
+    assert [each.checks.remembered_sites for each in (first, again)] == [0, first.checks.distinct_sites]
+    assert io.to_bytes(again.model) == io.to_bytes(first.model)
+    assert rw.apply(gelu, lower="fastest", seed=1).checks.remembered_sites == 0
+
+
+@pytest.mark.usefixtures("quick_timing")
+def test_a_rule_that_has_become_wrong_is_found_out() -> None:
+    twice = model("(float[n,8] x) => (float[n,8] y) { a = Neg(x)  b = Neg(a)  y = Relu(b) }")
+    right = Rule("undo", Stage.CANONICALIZE, op.Neg(op.Neg(x)), lambda m, b: m[x])
+    wrong = Rule("undo", Stage.CANONICALIZE, op.Neg(op.Neg(x)), lambda m, b: b.Abs(m[x]))
+    found = [rw.apply(twice, lower="fastest", rules=[rule], only=["undo"]) for rule in (right, right, wrong, wrong)]
+    assert list(map(operators, found)) == [["Relu"]] * 2 + [["Neg", "Neg", "Relu"]] * 2
+    assert [each.checks.remembered_sites for each in found] == [0, 1, 0, 0]

@@ -265,3 +265,27 @@ def test_a_row_of_layers_is_explained() -> None:
     schema.date(model)
     found = Explainer(model, [rows], "onnxruntime-cpu").explain(rows, "f")
     assert found.groups[0].first.reason == "expected Relu, found Tanh `Tanh` (at `MatMul_1`), in layer 3 from the last"
+
+
+def test_the_layer_that_is_another_one_is_told() -> None:
+    x, w = Var("x"), Var("w")
+    layers = Repeat(op.Relu(op.MatMul(x, w)), x, shared=[w])
+    rows = Rule("rows", Stage.RAISE, layers, lambda m, b: m[x])
+    given = "float[n,4] h; float[4,4] w; float[4,4] v"
+    above = {
+        "a = MatMul(h, w)  b = Sin(a)": "expected Relu, found Sin",
+        "a = MatMul(h, v)  b = Relu(a)": "w must be the same value in both places, here it is `v`, there `w`",
+    }
+    for spelled, reason in above.items():
+        model = text.parse(f"{given}; {spelled}  c = MatMul(b, w)  y = Relu(c)")
+        found = Explainer(model, [rows], "onnxruntime-cpu").explain(rows, "y")
+        assert reason in found.groups[0].first.reason
+
+
+def test_what_is_wrong_with_one_output_of_several_is_told_at_that_one() -> None:
+    x = Var("x")
+    top = op.TopK(x, Var("k"), largest=1)
+    both = Rule("both", Stage.RAISE, op.Equal(top[1], op.Cast(top[0], to=7)), lambda m, b: m[x])
+    model = text.parse("float[n,4] h; int64[1] k; a, i = TopK<largest=0>(h, k)  c = Cast<to=7>(a)  y = Equal(i, c)")
+    reason = Explainer(model, [both], "onnxruntime-cpu").explain(both, "y").groups[0].first.reason
+    assert reason == "expected largest=1, found 0 at TopK `TopK`"

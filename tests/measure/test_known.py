@@ -278,7 +278,7 @@ def test_a_decision_holds_as_long_as_the_measurements_that_it_rests_on(tmp_path:
 @pytest.mark.parametrize("told", ["", "[]", "7", '[["a"], "b"]', '[{"a": 1}, "b"]', "{"])
 def test_a_decision_that_cannot_be_read_is_none(tmp_path: Path, told: str) -> None:
     found = machine(tmp_path)
-    found.store.remember_decision(found._own("what"), told)
+    found.store.remember_decisions({found._own("what"): told})
     assert found.decision("what") == ""
 
 
@@ -286,3 +286,18 @@ def test_a_file_of_rows_holds_no_decisions() -> None:
     rows = Frozen({}, "it is not there")
     rows.decide("what", "this")
     assert rows.decision("what") == ""
+
+
+def test_what_passed_is_remembered_on_this_machine(tmp_path: Path) -> None:
+    machine(tmp_path).keep_passed({"a check": "all is well"})
+    assert [machine(tmp_path).passed(check) for check in ("a check", "another")] == ["all is well", ""]
+    elsewhere = Database(Store(tmp_path), replace(HERE, name="elsewhere"))
+    assert elsewhere.passed("a check") == ""
+    machine(tmp_path).store.forget_decisions()
+    assert machine(tmp_path).passed("a check") == ""
+
+
+def test_a_file_of_rows_knows_of_no_checks() -> None:
+    rows = Frozen({}, "it is not there")
+    rows.keep_passed({"a check": "all is well"})
+    assert rows.passed("a check") == ""

@@ -129,7 +129,7 @@ def test_checks(result):
     checks = summary(result)["checks"]
     assert checks["level"] == "full"
     assert checks["structure"] == []
-    assert checks["sites"] == {"run": 2, "distinct": 1, "not_run": {}}
+    assert checks["sites"] == {"run": 2, "distinct": 1, "remembered": 0, "not_run": {}}
     model = checks["model"]
     assert (model["ok"], model["identical"], model["runs"], model["samples"]) == (True, True, 6, 3)
     assert model["largest"] is None

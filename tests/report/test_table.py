@@ -88,7 +88,7 @@ DATA = {
         "why": None,
         "level": "full",
         "structure": [],
-        "sites": {"run": 18, "distinct": 2, "not_run": {}},
+        "sites": {"run": 18, "distinct": 2, "remembered": 0, "not_run": {}},
         "model": MODEL_CHECK,
     },
     "speed": {"lower": "fused", "skipped": "not asked for (--lower fused)"},
@@ -273,7 +273,7 @@ def test_what_was_not_checked():
         "largest": None,
         "notes": ["did not run at batch=2"],
     }
-    sites = {"run": 3, "distinct": 1, "not_run": {"it contains a subgraph": 2}}
+    sites = {"run": 3, "distinct": 1, "remembered": 0, "not_run": {"it contains a subgraph": 2}}
     data = {
         **DATA,
         "checks": {**DATA["checks"], "model": model, "sites": sites, "reached": "sites only", "why": "no inputs found"},

@@ -273,20 +273,36 @@ def test_a_large_rule_that_does_not_apply_leaves_it_to_the_small_one() -> None:
     assert [a.rule for a in drive(shared, [SMALL, LARGE]).trace.applied] == ["small"]
 
 
-def test_what_a_larger_rule_covers_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The rules whose matches were looked for."""
+    found: list[str] = []
     matches = Driver._matches
 
     def noted(self: Driver, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
-        asked.append(rule.name)
+        found.append(rule.name)
         return matches(self, matcher, rule, output)
 
     monkeypatch.setattr(Driver, "_matches", noted)
-    beside = rule("beside", op.Abs(op.Exp(op.Neg(x))), lambda m, b: m.refuse("no"), Stage.RAISE)
-    refusing = [rule(f"small-{i}", SMALL.outputs[0], lambda m, b: m.refuse("no"), Stage.RAISE) for i in range(9)]
-    driver = drive("float[2] x; a = Exp(x)  b = Neg(a)  c = Exp(b)  y = Abs(c)", [*refusing, beside])
+    return found
+
+
+BESIDE = rule("beside", op.Abs(op.Exp(op.Neg(x))), lambda m, b: m.refuse("no"), Stage.RAISE)
+LONG = "float[2] x; a = Exp(x)  b = Neg(a)  c = Exp(b)  y = Abs(c)"
+
+
+def test_what_a_larger_rule_covers_is_found_once(asked: list[str]) -> None:
+    small = [dataclasses.replace(SMALL, name=f"small-{i}") for i in range(9)]
+    driver = drive(LONG, [*small, BESIDE], check=lambda site: "no")
     assert not driver.trace.applied
     assert asked.count("beside") == 2, "before the first small one, and at its own value"
+
+
+def test_a_rule_that_is_refused_is_in_nobodys_way(asked: list[str]) -> None:
+    refusing = [rule(f"small-{i}", SMALL.outputs[0], lambda m, b: m.refuse("no"), Stage.RAISE) for i in range(9)]
+    driver = drive(LONG, [*refusing, BESIDE])
+    assert not driver.trace.applied
+    assert asked.count("beside") == 1, "at its own value"
 
 
 def test_a_rule_that_cannot_cover_a_match_is_not_asked() -> None:

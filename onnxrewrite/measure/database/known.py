@@ -77,6 +77,14 @@ class Known(Protocol):
         """Remember a decision, which rests on all that was recalled before."""
         ...
 
+    def passed(self, check: str) -> str:
+        """What was told of a check that has passed on this machine; empty if that is not known."""
+        ...
+
+    def keep_passed(self, told: Mapping[str, str]) -> None:
+        """Remember checks that have passed."""
+        ...
+
 
 @dataclass
 class Database:
@@ -122,7 +130,15 @@ class Database:
 
     def decide(self, about: str, told: str) -> None:
         """See ``Known``."""
-        self.store.remember_decision(self._own(about), json.dumps([self._used, told]))
+        self.store.remember_decisions({self._own(about): json.dumps([self._used, told])})
+
+    def passed(self, check: str) -> str:
+        """See ``Known``."""
+        return self.store.decision(self._own(check))
+
+    def keep_passed(self, told: Mapping[str, str]) -> None:
+        """See ``Known``."""
+        self.store.remember_decisions({self._own(check): said for check, said in told.items()})
 
     def _own(self, about: str) -> str:
         return hashlib.sha256(f"{self._place} {about}".encode()).hexdigest()
@@ -205,6 +221,13 @@ class Frozen:
         return ""
 
     def decide(self, about: str, told: str) -> None:
+        """See ``Known``; the file is not changed."""
+
+    def passed(self, check: str) -> str:
+        """See ``Known``; nothing but rows is in the file."""
+        return ""
+
+    def keep_passed(self, told: Mapping[str, str]) -> None:
         """See ``Known``; the file is not changed."""
 
 

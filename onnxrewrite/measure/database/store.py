@@ -12,7 +12,7 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -138,9 +138,13 @@ class Store:
         found = self._ask("SELECT told FROM decided WHERE about = ?", about)
         return str(found[0][0]) if found else ""
 
-    def remember_decision(self, about: str, told: str) -> None:
-        """Remember it."""
-        self._ask("INSERT OR REPLACE INTO decided VALUES (?, ?)", about, told)
+    def remember_decisions(self, told: Mapping[str, str]) -> None:
+        """Remember decisions, each by what it is on."""
+        self._ask("INSERT OR REPLACE INTO decided VALUES (?, ?)", many=list(told.items()))
+
+    def forget_decisions(self) -> None:
+        """Forget all that was decided."""
+        self._ask("DELETE FROM decided")
 
     def require(self) -> None:
         """ModelError if the file could not be used: for who asks for the database itself."""
