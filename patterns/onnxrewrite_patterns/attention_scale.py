@@ -1,7 +1,7 @@
-"""A scale of attention that is a factor of q or k, somewhere above Transposes and Reshapes.
+"""A scale of attention that is a factor of q or k, somewhere above Transposes, Reshapes and rotary embeddings.
 
 Where it comes from: exporters multiply q and k by the root of the scale each, or q alone, before they split them by
-head.
+head; ESM does before it turns them.
 
 Why: one pass over memory less; the kernel scales the scores anyway.
 """
@@ -14,9 +14,11 @@ from onnxrewrite.rules import *
 
 q, k, v, mask = Var("q", dtype=FLOATS), Var("k", dtype=FLOATS), Var("v", dtype=FLOATS), Var("mask", default=None)
 attention = op.Attention(q, k, v, mask)
-_MOVING = frozenset(operators("view permute"))
+_LINEAR = frozenset((*operators("view permute"), "RotaryEmbedding"))
+"""Operators that a factor of the first operand is a factor of the result of."""
 
 _QKV = "float[b,5,3,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
+_ROTARY = "float[b,3,5,8] q; float[b,5,4] c; float[b,5,4] s; float[b,3,7,8] k; float[b,3,7,8] v;"
 
 
 @rule(
@@ -34,6 +36,11 @@ _QKV = "float[b,5,3,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
         Rewrites(
             f"{_QKV} t = Transpose<perm=[0,2,1,3]>(q)  l = Div(k, 2.0)  y = Attention<scale=0.5>(t, l, v)",
             to=f"{_QKV} t = Transpose<perm=[0,2,1,3]>(q)  y = Attention<scale=0.25>(t, k, v)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_ROTARY} m = Mul(q, 0.5)  r = RotaryEmbedding(m, c, s)  y = Attention<scale=1.0>(r, k, v)",
+            to=f"{_ROTARY} r = RotaryEmbedding(q, c, s)  y = Attention<scale=0.5>(r, k, v)",
             opset=23,
         ),
         Rejects(
@@ -72,9 +79,9 @@ def scale_into_attention(m: Match, build: Builder) -> Value:
 
 
 def _scaled(m: Match, value: Value) -> tuple[NodePath, Value, float] | None:
-    """The views below a product with a positive number, what is multiplied, and the number; None where there is none,
+    """The nodes below a product with a positive number, what is multiplied, and the number; None where there is none,
     or something else reads it."""
-    steps = path_through(value, lambda node: not node.domain and node.op_type in _MOVING)
+    steps = path_through(value, lambda node: not node.domain and node.op_type in _LINEAR)
     node = made_by(steps.source, "Mul", "Div")
     if node is None or not all(map(is_read_once, steps.values)):
         return None
@@ -95,7 +102,7 @@ def _number(m: Match, value: Value) -> float | None:
 
 
 def _again(build: Builder, steps: NodePath, source: Value) -> Value:
-    """The views once more, of another value."""
+    """The nodes once more, of another value."""
     for node in reversed(steps.nodes):
         (source,) = build.again(node, source)
     return source

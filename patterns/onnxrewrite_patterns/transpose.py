@@ -126,6 +126,12 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             because="as many Transposes, for Reshape must have",
         ),
         Rejects(
+            "float[n,s,3,8] x; p = Slice(x, {0}, {1}, {2})  q = Slice(x, {1}, {2}, {2})  z = Slice(x, {2}, {3}, {2})"
+            "  s = Transpose<perm=[1,0,2,3]>(p)  t = Transpose<perm=[1,0,2,3]>(q)"
+            "  y = Reshape(s, {0, -1})  w = Reshape(t, {0, -1})",
+            because="would move more data",
+        ),
+        Rejects(
             "float[n,c,h,w] x; float[n,h,w,c] z; t = Transpose<perm=[0,2,3,1]>(x)  y = Add(t, z)",
             because="leaves as many Transposes",
         ),
@@ -154,6 +160,7 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
             turning = Turning(region, nodes, build)
             replaced = turning.run()
             m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
+            m.require(not turning.moves_more(replaced), "fewer Transposes would move more data")
             m.widen(turning.covered(), list(replaced))
             return list(replaced.values())
     m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
+    MOVE,
     SMALL,
     Perm,
     compose,
@@ -64,15 +66,34 @@ class Turning:
             around.update(dict.fromkeys(turns))
         return list(around)
 
+    def moves_more(self, replaced: dict[Value, Value]) -> bool:
+        """True if more elements are moved than before, as above a cut of which other pieces do not move."""
+        made = [n for n in self._build.nodes if n.op_type == "Transpose"]
+        before, after = self._moved(self._going(replaced)), self._moved(made)
+        return before is not None and after is not None and before[1] == after[1] and after[0] > before[0]
+
+    def _moved(self, turns: Iterable[ir.Node]) -> tuple[int, tuple[str, ...]] | None:
+        """The elements that Transposes move, as a number and the named sizes that it is to be multiplied with; None if
+        these differ."""
+        moving = [turn for turn in turns if self._price_of(turn) >= MOVE]
+        shapes = [self._facts.shape(turn.outputs[0]) or () for turn in moving]
+        named = {tuple(sorted(str(d) for d in shape if not isinstance(d, int))) for shape in shapes}
+        if len(named) > 1 or not all(shapes):
+            return None
+        return sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes), next(iter(named), ())
+
+    def _going(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
+        """The Transposes that are there no longer."""
+        read = {i for n in self._build.nodes for i in n.inputs}
+        for node in self.covered():
+            output = node.outputs[0]
+            goes = output in replaced or not (self._is_read(output) or output in read)
+            if goes and self.region.turn(node) is not None:
+                yield node
+
     def gain(self, replaced: dict[Value, Value]) -> int:
         """The price that is saved, counted on the graph and on the tape."""
-        read = {i for n in self._build.nodes for i in n.inputs}
-        before = 0
-        for node in self.covered():
-            turn, output = self.region.turn(node), node.outputs[0]
-            goes = output in replaced or not (self._is_read(output) or output in read)
-            if turn is not None and goes:
-                before += price(self._facts.shape(turn[0]), turn[1]) + BESIDE * is_beside(node)
+        before = sum(self._price_of(node) + BESIDE * is_beside(node) for node in self._going(replaced))
         after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
         fused = {new for old, new in replaced.items() if reads(old, FUSES)}
         for node in self._build.nodes:
@@ -81,9 +102,9 @@ class Turning:
                 after += self._price_of(node) + BESIDE * beside
         return before - after - SMALL * self._added
 
-    def _price_of(self, made: ir.Node) -> int:
-        """The price of a Transpose on the tape."""
-        perm, source = permutation(self._facts, made), input_of(made)
+    def _price_of(self, turn: ir.Node) -> int:
+        """The price of a Transpose."""
+        perm, source = permutation(self._facts, turn), input_of(turn)
         assert source is not None
         assert not isinstance(perm, str)
         return price(self._facts.shape(source), perm)
