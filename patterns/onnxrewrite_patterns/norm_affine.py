@@ -224,6 +224,53 @@ def norm_affine_before_transpose(m: Match, build: Builder) -> Value:
     return build.Transpose(build.Mul(inner, made) if known is known_factor else build.Add(inner, made), perm=order)
 
 
+source = Var("source", dtype=FLOATS)
+moved = op.Transpose(source, perm=perm)
+moved_layer_norm, moved_rms_norm = op.LayerNormalization(moved, scale, bias), op.RMSNormalization(moved, scale)
+
+_MOVED = "float[b,s,3,2] x; float[2] w; t = Transpose<perm=[0,2,1,3]>(x)"
+
+
+@rule(
+    "norm-before-transpose",
+    RAISE,
+    any_of(moved_layer_norm, moved_rms_norm),
+    examples=(
+        Rewrites(
+            f"{_MOVED} y = LayerNormalization(t, w)",
+            to="float[b,s,3,2] x; float[2] w; l = LayerNormalization(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
+        ),
+        Rewrites(
+            f"{_MOVED} y = RMSNormalization<axis=3>(t, w)",
+            to="float[b,s,3,2] x; float[2] w; l = RMSNormalization<axis=3>(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
+            opset=23,
+        ),
+        Rejects(f"{_MOVED} y = LayerNormalization<axis=2>(t, w)", because="along other axes than the last"),
+        Rejects(
+            "float[b,s,3,2] x; float[3] w; t = Transpose<perm=[0,1,3,2]>(x)  y = LayerNormalization(t, w)",
+            because="the last axis moves",
+        ),
+        Rejects(
+            "float[b,s,3,2] x; float[3,1,2] w; t = Transpose<perm=[0,2,1,3]>(x)  y = LayerNormalization(t, w)",
+            because="the scale varies along other axes than the last",
+        ),
+        Rejects(f"{_MOVED} y = LayerNormalization(t, w)  z = Relu(t)", because="also used by Relu"),
+    ),
+)
+def norm_before_transpose(m: Match, build: Builder) -> Value:
+    """LayerNormalization(Transpose(x), γ, β) ⟶ Transpose(LayerNormalization(x, γ, β)) where the last axis stays, as it
+    does where heads are normalized: what stands behind the Transpose then finds it."""
+    call, order = moved_rms_norm if moved_rms_norm in m else moved_layer_norm, m[perm]
+    node = m.node(call)
+    m.attrs(call)  # it stays as it is
+    m.require(m.axis(node, len(order)) == len(order) - 1, "it goes along other axes than the last")
+    m.require(order[-1] == len(order) - 1, "the last axis moves", at=source)
+    for term in (scale, bias):
+        rank = m.rank(term) if m.value(term) is not None else 0
+        m.require(rank is not None and rank <= 1, f"the {term.name} varies along other axes than the last", at=term)
+    return build.Transpose(build.again(node, m[source])[0], perm=order)
+
+
 # -- half precision ------------------------------------------------------------------------------------------
 
 wide = op.Cast(x, to=Attr[int]("wide"))
