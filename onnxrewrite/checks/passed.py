@@ -27,7 +27,7 @@ class Memory(Protocol):
     """Remembers on this machine what passed."""
 
     def passed(self, check: str) -> str:
-        """What was told of a check; empty if it is not known to have passed."""
+        """The record of a check that has passed; empty if none is remembered."""
         ...
 
     def keep_passed(self, told: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ stays what it was.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Protocol
 
 import onnx_ir as ir
@@ -43,10 +43,21 @@ class Opsets:
         highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
         for_speed: True if it is also given one for operators that could be lowered.
         memory: Tells what became of the same in an earlier run.
+        stuck: The operators of a model that the target cannot run, with the reasons: an opset that makes more of them
+            is not chosen.
     """
 
-    def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False, memory: Memory | None = None):
+    def __init__(
+        self,
+        model: ir.Model,
+        highest: int,
+        *,
+        for_speed: bool = False,
+        memory: Memory | None = None,
+        stuck: Callable[[ir.Model], Mapping[str, str]] = lambda model: {},
+    ):
         self._model = model
+        self._stuck = stuck
         self._highest = highest
         self._for_speed = for_speed
         self._memory = memory
@@ -111,13 +122,22 @@ class Opsets:
             names = ", ".join(sorted(self._needed[rules]))
             return [f"raised from opset {before} to {after} for {names}; --opset {before} keeps it"]
         refused = {r for r in self._converted.values() if isinstance(r, str)}
-        return [f"{', '.join(sorted(trace.too_new))} not used: {reason}" for reason in sorted(refused)]
+        names = ", ".join(sorted(trace.too_new or trace.wished))
+        return [f"{names} not used: {reason}" for reason in sorted(refused)]
 
     def _in(self, version: int) -> ir.Model | str:
         """The model in an opset, or why it cannot be brought there."""
         if version not in self._converted:
             try:
-                self._converted[version] = to_opset(self._model, version)
+                self._converted[version] = self._running(to_opset(self._model, version))
             except UsageError as error:
                 self._converted[version] = str(error)
         return self._converted[version]
+
+    def _running(self, newer: ir.Model) -> ir.Model:
+        """A converted model; UsageError if the target cannot run it any more."""
+        lost = self._stuck(newer)
+        lost = {name: lost[name] for name in lost.keys() - self._stuck(self._model).keys()} if lost else {}
+        if lost:
+            raise UsageError(f"the model cannot be converted to opset {io.opset(newer)}: {min(lost.values())}")
+        return newer

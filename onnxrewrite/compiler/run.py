@@ -28,6 +28,7 @@ from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import stuck
 from onnxrewrite.rewrite.finish import has_inner_types
 from onnxrewrite.rewrite.preparation import prepared
 from onnxrewrite.rewrite.rule import Rule
@@ -123,7 +124,13 @@ class _Run:
         known = measurements(request, verdicts)
         memory = _opset_memory(known, rules, self.target, request) if known is not None else None
         for_speed = request.lowering == "fastest"
-        opsets = Opsets(named, highest or self._newest_opset(), for_speed=for_speed, memory=memory)
+        opsets = Opsets(
+            named,
+            highest or self._newest_opset(),
+            for_speed=for_speed,
+            memory=memory,
+            stuck=partial(stuck, rules=rules, target=self.target),
+        )
         types = has_inner_types(original)
         self.loop = RewriteLoop(
             opsets,

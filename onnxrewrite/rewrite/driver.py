@@ -395,3 +395,14 @@ def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> Non
     imports = model.opset_imports
     if any(illegal_node(n, driver.facts(g), target, imports, ()) for g in scopes(model) for n in g):
         driver.run_stage(Stage.LOWER)
+
+
+def stuck(model: ir.Model, rules: Iterable[Rule], target: Target) -> dict[str, str]:
+    """The operators of a model that the target cannot run, lowered or not, each with the reason.
+
+    Args:
+        model: The model; it is not changed.
+        rules: Of any stage.
+        target: The target that must run it.
+    """
+    return Workspace(model, target, [r for r in rules if r.stage == Stage.LOWER]).stuck()

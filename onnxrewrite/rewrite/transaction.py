@@ -183,6 +183,15 @@ class Workspace:
         if newer:
             raise TooNew(told, newer)
 
+    def stuck(self) -> dict[str, str]:
+        """The operators that the target cannot run and that no rule of the lower stage takes, each with the reason."""
+        found: dict[str, str] = {}
+        for facts, node in ((self.facts(scope), node) for scope in self.scopes() for node in scope):
+            reason = self._illegal(node, facts, facts.opset_imports)
+            if reason is not None and node.op_type not in found and isinstance(self._lowered(node, facts), str):
+                found[node.op_type] = reason
+        return found
+
     @staticmethod
     def _is_among(nodes: Sequence[ir.Node], node: ir.Node, facts: Facts) -> bool:
         """True if one of several nodes is of the same kind."""

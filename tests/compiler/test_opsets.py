@@ -204,3 +204,15 @@ def test_the_opset_that_a_model_came_to_is_where_the_next_run_begins(tmp_path: P
         io.opset(Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(Store(tmp_path)), (SPELLED,))).source(()))
         == 17
     )
+
+
+def test_an_opset_in_which_another_operator_has_no_kernel_is_not_chosen() -> None:
+    """RandomUniformLike has a kernel up to opset 21."""
+    noisy = model(17)
+    noisy.graph.node.insert(0, onnx.helper.make_node("RandomUniformLike", ["x"], ["noise"]))
+    noisy.graph.output.append(onnx.helper.make_tensor_value_info("noise", onnx.TensorProto.FLOAT, ["batch", 8]))
+    result = rw.apply(noisy, rules=[RMS], only=["rms"])
+    assert opset_of(result) == 17
+    assert not result.checks.undone
+    reason = "the model cannot be converted to opset 23: no CPU kernel of RandomUniformLike (opset 22)"
+    assert f"RMSNormalization not used: {reason}" in result.notes

@@ -78,7 +78,7 @@ class Known(Protocol):
         ...
 
     def passed(self, check: str) -> str:
-        """What was told of a check that has passed on this machine; empty if that is not known."""
+        """The record of a check that has passed on this machine; empty if none is remembered."""
         ...
 
     def keep_passed(self, told: Mapping[str, str]) -> None:
