@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxrewrite.errors import CheckError
+from onnxrewrite.errors import CheckError, ModelError
 from onnxrewrite.suite.decoders.greedy_generation import Side, Text, forced, greedy
 from onnxrewrite.system.arrays import Array
 
@@ -92,9 +92,14 @@ def check_tokens(
 
 
 def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None, most: float, what: str) -> None:
-    """Compare a text with what was wanted; see ``check_tokens``."""
+    """Compare a text with what was wanted; see ``check_tokens``.  ModelError if that is no number."""
     for step, (first, second) in enumerate(zip(wanted.tokens, tokens, strict=False)):
         scores = wanted.logits[step]
+        if not np.isfinite(scores).all():
+            raise ModelError(
+                f"the model itself gives logits that are no finite numbers, for token {step + 1} of {what}; "
+                "nothing was written"
+            )
         span = float(np.ptp(scores)) or 1.0
         error = float(np.abs(scores - logits[step]).max()) / span if logits is not None else most
         if not error <= most:

@@ -195,6 +195,9 @@ def test_what_is_a_tie_and_what_is_not() -> None:
         compare(found, wanted, np.array([3]), scores, 1e-4, "a prompt")
     with pytest.raises(CheckError, match=r"the logits differ by 0\.1 "):
         compare(found, wanted, np.array([1]), scores + np.array([0, 0, -1.0, 0]), 1e-4, "a prompt")
+    nothing = Text(np.array([1]), scores * np.nan)
+    with pytest.raises(ModelError, match="the model itself gives logits that are no finite numbers, for token 1"):
+        compare(found, nothing, np.array([1]), scores * np.nan, 1e-4, "a prompt")
 
 
 @pytest.mark.slow
