@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 import onnx_ir as ir
@@ -49,6 +49,7 @@ class ExplanationReport(TypedDict):
     rule: str
     applied: list[str]
     groups: list[ReasonRow]
+    newer: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -126,15 +127,19 @@ class Explanation:
         rule: Its name.
         applied: The values that it replaces.
         groups: The places where it came near, the nearest first.
+        newer: The operators for which ``apply`` may bring the model to a newer opset, and the opset that each needs:
+            what is found there is not told here.
     """
 
     rule: str
     applied: tuple[str, ...]
     groups: tuple[Group, ...]
+    newer: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> ExplanationReport:
         """Plain data."""
-        return {"rule": self.rule, "applied": list(self.applied), "groups": [g.to_json() for g in self.groups]}
+        groups = [g.to_json() for g in self.groups]
+        return {"rule": self.rule, "applied": list(self.applied), "groups": groups, "newer": dict(self.newer)}
 
 
 def grouped(found: Iterable[Near]) -> tuple[Group, ...]:

@@ -96,7 +96,14 @@ class Explainer:
         if at is not None:
             found = _around(found, at)
         applied = tuple(a.value for a in trace.applied if a.rule == rule.name)
-        return Explanation(rule.name, applied, grouped(_told(found, trace, rule)))
+        return Explanation(rule.name, applied, grouped(_told(found, trace, rule)), self._newer(trace))
+
+    def _newer(self, trace: Trace) -> dict[str, int]:
+        """The operators for which ``apply`` would look for a newer opset, as far as rules were run."""
+        if self.target.portable or not self.target.knows_kernels:
+            return {}
+        wished = trace.too_new | trace.wished
+        return {name: opset for name, opset in sorted(wished.items()) if opset <= self.target.opset_max}
 
     def _checker(self) -> SiteChecker:
         return SiteChecker(lower=lambda model: make_runnable(model, self.rules, self.target))

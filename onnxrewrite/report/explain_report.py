@@ -12,6 +12,7 @@ from onnxrewrite.explanation.history import StoryReport
 from onnxrewrite.explanation.near_miss import ExplanationReport, ReasonRow
 from onnxrewrite.explanation.offers import OfferRow
 from onnxrewrite.explanation.ranking import RankedRow
+from onnxrewrite.report.human import listed
 from onnxrewrite.report.table import facts_grid, plain_table
 
 _GROUPS, _PLACES = 6, 3
@@ -31,6 +32,10 @@ def explanation_report(data: ExplanationReport, model: str, *, verbose: bool = F
         parts.append(Text(f"{len(groups) - _GROUPS} other reasons, see -v", "dim"))
     if not groups:
         parts.append(Text("It does not come near anywhere." if not applied else "Nothing else comes near.", "dim"))
+    if data["newer"]:
+        opset, names = max(data["newer"].values()), listed(data["newer"], _PLACES)
+        told = f"apply may bring the model to opset {opset}, for {names}: --opset {opset} tells what is found there"
+        parts.append(Text(told, "dim"))
     return Group(*parts)
 
 

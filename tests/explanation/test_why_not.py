@@ -108,6 +108,15 @@ def test_a_rule_that_cannot_go_on_without_what_it_requires() -> None:
 def test_the_target_and_the_opset_are_told() -> None:
     found = explained(f"float[n,8] x0; {layer(0, 0.5)}", "gelu-erf", target="onnx")
     assert "Gelu needs opset 20, model has 17" in found.groups[0].first.reason
+    assert found.newer == {}, "that target gets no newer opset"
+
+
+def test_the_opset_that_the_model_may_be_brought_to_is_told() -> None:
+    norm = "q = Mul(x, x)  m = ReduceMean<axes=[-1]>(q)  a = Add(m, 1e-5)  s = Sqrt(a)  d = Div(x, s)  y = Mul(d, w)"
+    found = explained(f"float[n,8] x; float[8] w; {norm}", "norm-before-transpose")
+    assert found.newer == {"RMSNormalization": 23}
+    assert explained(f"float[n,8] x; float[8] w; {norm}", "norm-before-transpose", opset=23).newer == {}
+    assert explained(f"float[n,8] x; float[8] w; {norm}", "transpose-motion").newer == {}, "it comes before"
 
 
 def test_a_weight_that_can_be_overridden_is_no_constant() -> None:
