@@ -43,6 +43,13 @@ _ROTARY = "float[b,3,5,8] q; float[b,5,4] c; float[b,5,4] s; float[b,3,7,8] k; f
             to=f"{_ROTARY} r = RotaryEmbedding(q, c, s)  y = Attention<scale=0.5>(r, k, v)",
             opset=23,
         ),
+        Rewrites(
+            "float[b,3,5,10] q; float[b,5,4] c; float[b,5,4] s; float[b,3,7,10] k; float[b,3,7,8] v; m = Mul(q, 0.5)"
+            "  r = RotaryEmbedding<interleaved=1, rotary_embedding_dim=8>(m, c, s)  y = Attention<scale=1.0>(r, k, v)",
+            to="float[b,3,5,10] q; float[b,5,4] c; float[b,5,4] s; float[b,3,7,10] k; float[b,3,7,8] v;"
+            "r = RotaryEmbedding<interleaved=1, rotary_embedding_dim=8>(q, c, s)  y = Attention<scale=0.5>(r, k, v)",
+            opset=23,
+        ),
         Rejects(
             f"{_QKV} m = Mul(q, -0.5)  t = Transpose<perm=[0,2,1,3]>(m)  y = Attention<scale=0.5>(t, k, v)",
             because="is no scale",

@@ -241,8 +241,8 @@ _MOVED = "float[b,s,3,2] x; float[2] w; t = Transpose<perm=[0,2,1,3]>(x)"
             to="float[b,s,3,2] x; float[2] w; l = LayerNormalization(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
         ),
         Rewrites(
-            f"{_MOVED} y = RMSNormalization<axis=3>(t, w)",
-            to="float[b,s,3,2] x; float[2] w; l = RMSNormalization<axis=3>(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
+            f"{_MOVED} y = RMSNormalization<axis=3, epsilon=0.5>(t, w)",
+            to="float[b,s,3,2] x; float[2] w; l = RMSNormalization<epsilon=0.5>(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
             opset=23,
         ),
         Rejects(f"{_MOVED} y = LayerNormalization<axis=2>(t, w)", because="along other axes than the last"),
@@ -262,13 +262,13 @@ def norm_before_transpose(m: Match, build: Builder) -> Value:
     does where heads are normalized: what stands behind the Transpose then finds it."""
     call, order = moved_rms_norm if moved_rms_norm in m else moved_layer_norm, m[perm]
     node = m.node(call)
-    m.attrs(call)  # it stays as it is
+    attributes = {name: value for name, value in m.attrs(call).items() if name != "axis"}  # the last, as by default
     m.require(m.axis(node, len(order)) == len(order) - 1, "it goes along other axes than the last")
     m.require(order[-1] == len(order) - 1, "the last axis moves", at=source)
     for term in (scale, bias):
         rank = m.rank(term) if m.value(term) is not None else 0
         m.require(rank is not None and rank <= 1, f"the {term.name} varies along other axes than the last", at=term)
-    return build.Transpose(build.again(node, m[source])[0], perm=order)
+    return build.Transpose(build.node(node.op_type, [m[source], *node.inputs[1:]], attributes)[0], perm=order)
 
 
 # -- half precision ------------------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ _ROW = "float[2,1,2] {{{0}, {0}, {0}, {0}}}"
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
-            f"{_TOKENS} r = RotaryEmbedding(x2, c, k)  y = Concat<axis=-2>(x1, r)",
+            f"{_TOKENS} r = RotaryEmbedding<interleaved=1>(x2, c, k)  y = Concat<axis=-2>(x1, r)",
             to=f"{_WHOLE} d = Concat<axis=1>({_ROW.format(1.0)}, c)  l = Concat<axis=1>({_ROW.format(0.0)}, k)"
-            "y = RotaryEmbedding(x, d, l)",
+            "y = RotaryEmbedding<interleaved=1>(x, d, l)",
             opset=23,
         ),
         Rewrites(
@@ -42,6 +42,18 @@ _ROW = "float[2,1,2] {{{0}, {0}, {0}, {0}}}"
             "  s = Shape(x)  b = Gather(s, {0})  t = Concat<axis=0>(b, int64[2] {1, 1})  e = Expand(d, t)"
             "  l = Concat<axis=1>(k, float[1,1,2] {0.0, 0.0})  u = Shape(x)  g = Gather(u, {0})"
             "  w = Concat<axis=0>(g, int64[2] {1, 1})  f = Expand(l, w)  y = RotaryEmbedding(x, e, f)",
+            opset=23,
+        ),
+        Rejects(
+            "float[2,3,5,4] x; float[2,4,1] c; float[2,4,1] k; x1, x2 = Split<axis=2>(x, {1, 4})"
+            "  r = RotaryEmbedding<rotary_embedding_dim=2>(x2, c, k)  y = Concat<axis=-2>(x1, r)",
+            because="expected rotary_embedding_dim=0",
+            opset=23,
+        ),
+        Rejects(
+            "float[2,3,5,4] x; float[1,1,2] c; float[1,1,2] k; d = Expand(c, {2, 4, 2})  l = Expand(k, {2, 4, 2})"
+            "  x1, x2 = Split<axis=2>(x, {1, 4})  r = RotaryEmbedding(x2, d, l)  y = Concat<axis=-2>(x1, r)",
+            because="expanded further",
             opset=23,
         ),
         Rejects(
