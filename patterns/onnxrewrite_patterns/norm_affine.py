@@ -242,7 +242,7 @@ _MOVED = "float[b,s,3,2] x; float[2] w; t = Transpose<perm=[0,2,1,3]>(x)"
         ),
         Rewrites(
             f"{_MOVED} y = RMSNormalization<axis=3, epsilon=0.5>(t, w)",
-            to="float[b,s,3,2] x; float[2] w; l = RMSNormalization<epsilon=0.5>(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
+            to="float[b,s,3,2] x; float[2] w;l = RMSNormalization<epsilon=0.5>(x, w)  y = Transpose<perm=[0,2,1,3]>(l)",
             opset=23,
         ),
         Rejects(f"{_MOVED} y = LayerNormalization<axis=2>(t, w)", because="along other axes than the last"),
