@@ -126,6 +126,11 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             because="as many Transposes, for Reshape must have",
         ),
         Rejects(
+            "float[1,1,s,8] x; float[b,1,s,8] z; t = Transpose<perm=[1,2,0,3]>(x)  u = Transpose<perm=[2,0,1,3]>(t)"
+            "  y = Add(u, z)",
+            because="become one with it first",
+        ),
+        Rejects(
             "float[n,c,h,w] x; float[n,h,w,c] z; t = Transpose<perm=[0,2,3,1]>(x)  y = Add(t, z)",
             because="leaves as many Transposes",
         ),
@@ -145,6 +150,9 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
     graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
     assert graph is not None
     assert read is not None
+    beside = (read.producer(), *readers(node, within=1))
+    are_met = any(n is not None and n.op_type == "Transpose" and n.graph is graph for n in beside)
+    m.require(not are_met, "the Transposes beside it become one with it first")
     for seed, layout in ((m[turn], inverse(own)), (read, own)):
         region = Region(m.facts, graph, seed, layout)
         nodes = region.cheapest()
