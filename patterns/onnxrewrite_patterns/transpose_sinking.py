@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
+    BESIDE,
     SMALL,
     Perm,
     compose,
@@ -18,7 +19,7 @@ from onnxrewrite_patterns.transpose_frames import (
     price,
     reshaped,
 )
-from onnxrewrite_patterns.transpose_region import BESIDE, FUSES, Region, is_beside, is_made_by, reads
+from onnxrewrite_patterns.transpose_region import FUSES, Region, is_beside, is_made_by, reads
 
 VIEWS = tuple(operators("view"))
 
