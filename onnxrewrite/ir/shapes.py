@@ -264,7 +264,7 @@ def _global_pool(context: Context, node: ir.Node) -> None:
 
 
 def _split(context: Context, node: ir.Node) -> None:
-    """Pieces whose sizes are an input: no more is known of these than of its elements.  Pieces of a shape have these."""
+    """Pieces whose sizes are an input: no more is known of these than of its elements.  Of a shape, they have its."""
     source, sizes = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     if source is None or not source.shape:
         return

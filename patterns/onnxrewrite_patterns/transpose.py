@@ -123,8 +123,7 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
         ),
         Rewrites(
             "float[1,4,3] x; c = Concat<axis=2>(float[1,4,1] {1., 2., 3., 4.}, x)  y = Transpose<perm=[0,2,1]>(c)",
-            to="float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)"
-            "  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
+            to="float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
         ),
         Rewrites(
             "float[n,4,3] x; s = Shape<start=0, end=1>(x)  k = Concat<axis=0>(s, {4, 1})"

@@ -15,8 +15,9 @@ is close by shows that.
 What gets smaller, so that this ends and nothing undoes it: the price of all Transposes in the graph, that is
 (1) the number of those that move data; then (2) twice the number of those that only move dimensions of size
 one, plus the number of those right beside a convolution or the like, where they hide a bias or a padding from
-it; then (3) the number of elements that are moved: a Transpose stands in front of what adds elements.  The price is paid again on the tape before anything is changed, with the Reshapes, Unsqueezes and Gathers
-that have to be added.  No other rule makes a Transpose where there was none.
+it; then (3) the number of elements that are moved: a Transpose stands in front of what adds elements.  The
+price is paid again on the tape before anything is changed, with the Reshapes, Unsqueezes and Gathers that have
+to be added.  No other rule makes a Transpose where there was none.
 
 A Transpose that feeds a matrix product belongs to it: that is how exporters spell attention, and rules for
 attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight.
