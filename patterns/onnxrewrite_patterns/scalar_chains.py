@@ -158,6 +158,51 @@ def factor_of_line(m: Match, build: Builder) -> Value:
     return build.Add(scaled, constant(m, build, joined(m, np.multiply, addend(m, line, shift), last)))
 
 
+z, before, behind = Var("z", dtype=FLOATS), Scalar("before"), Scalar("behind")
+of_first, of_second = op.MatMul(x * before, z), op.MatMul(z, x * before)
+of_scaled = any_of(of_first, of_second)
+
+
+@rule(
+    "factors-around-product",
+    RAISE,
+    of_scaled * behind,
+    assumes=(Assumption.IN_RANGE,),
+    examples=(
+        Rewrites(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.5)",
+            to="float[n,k] x; float[k,m] z; y = MatMul(x, z)",
+        ),
+        Rewrites(
+            "float[n,k] z; float[k,m] x; a = Div(x, 4.0)  p = MatMul(z, a)  y = Mul(4.0, p)",
+            to="float[n,k] z; float[k,m] x; y = MatMul(z, x)",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.25)",
+            because="one number does not undo the other",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 3.0)  p = MatMul(a, z)  y = Div(p, 3.0)",
+            because="each of them rounds",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, float[1,1,1] {2.0})  p = MatMul(a, z)  y = Mul(p, 0.5)",
+            because="rank",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.5)  u = Neg(p)",
+            because="is also used by Neg",
+        ),
+    ),
+)
+def factors_around_product(m: Match, build: Builder) -> Value:
+    """((x·c) × z)·d ⟶ x × z, and likewise z × (x·c), where one number undoes the other, and neither rounds."""
+    m.require(m[before] * m[behind] == 1.0, "one number does not undo the other", at=x)
+    m.require(abs(math.frexp(m[before])[0]) == 0.5, "each of them rounds", at=x)
+    operands = (m[x], m[z]) if m.alternative(of_scaled) is of_first else (m[z], m[x])
+    return build.MatMul(*operands)
+
+
 QUOTIENT = rule(
     "product-with-reciprocal",
     LOWER,
