@@ -142,9 +142,9 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             because="as many Transposes, for Reshape must have",
         ),
         Rejects(
-            "float[1,1,s,8] x; float[b,1,s,8] z; t = Transpose<perm=[1,2,0,3]>(x)  u = Transpose<perm=[2,0,1,3]>(t)"
-            "  y = Add(u, z)",
-            because="become one with it first",
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  u = Transpose<perm=[0,3,1,2]>(r)"
+            "  v = Transpose<perm=[0,1,3,2]>(u)  y = Conv(u, k)  z = Conv(v, k)",
+            because="become one with others first",
         ),
         Rejects(
             "float[n,c,h,w] x; float[n,h,w,c] z; t = Transpose<perm=[0,2,3,1]>(x)  y = Add(t, z)",
@@ -167,9 +167,6 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
     graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
     assert graph is not None
     assert read is not None
-    beside = (read.producer(), *readers(node, within=1))
-    are_met = any(n is not None and n.op_type == "Transpose" and n.graph is graph for n in beside)
-    m.require(not are_met, "the Transposes beside it become one with it first")
     for seed, layout in ((m[turn], inverse(own)), (read, own)):
         region = Region(m.facts, graph, seed, layout)
         nodes = region.cheapest()
@@ -177,6 +174,7 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
         kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
         if nodes:
             turning = Turning(region, nodes, build)
+            m.require(not any(map(region.is_met, turning.covered())), "Transposes become one with others first")
             replaced = turning.run()
             m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
             m.widen(turning.covered(), list(replaced))

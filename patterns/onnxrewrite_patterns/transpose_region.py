@@ -168,6 +168,13 @@ class Region:
         perm = permutation(self.facts, node)
         return None if isinstance(perm, str) else (source, perm)
 
+    def is_met(self, node: ir.Node) -> bool:
+        """True for a Transpose of a Transpose, or one that another one reads: two of them become one."""
+        source, others = input_of(node), readers(node, within=1)
+        if source is None or self.turn(node) is None:
+            return False
+        return self.above(source) is not None or any(self.turn(n) is not None for n in others)
+
     def turned_shape(self, value: Value) -> Shape:
         """The shape of a value in its other layout."""
         shape = self.facts.shape(value)
