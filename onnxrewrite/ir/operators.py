@@ -135,7 +135,7 @@ IsInf                       pointwise
 IsNaN                       pointwise
 LRN                         normalize
 LSTM                        recurrent   weights=1
-LayerNormalization          normalize
+LayerNormalization          normalize fusing
 LeakyRelu                   pointwise   activation int8 FusedGemm FusedConv blocked qlinear
 Less                        broadcast   comparison integers opposite=GreaterOrEqual
 LessOrEqual                 broadcast   comparison integers opposite=Greater
@@ -175,7 +175,7 @@ Pow                         broadcast   product partial tiny neutral=1
 QLinearConv                 linear      weights=3 rounding fusing
 QLinearMatMul               linear      weights=3 rounding
 QuantizeLinear              quantize    rounding
-RMSNormalization            normalize
+RMSNormalization            normalize fusing
 RNN                         recurrent   weights=1
 RandomNormal                random
 RandomNormalLike            random
