@@ -36,8 +36,8 @@ A *kind* says how the first result depends on the operands:
 ``opposite``, ``neutral``.
 
 *Marks*, of ONNX Runtime's kernels: ``int8``: runs on 8-bit integers, or moves them; ``qlinear``: has a QLinear form;
-``blocked``: computes in blocks of channels; ``fusing``: takes in what stands beside it; ``FusedConv``, ``FusedGemm``:
-these compute it as well.
+``blocked``: computes in blocks of channels; ``fusing``: takes in what stands beside it; ``summing``: a sum before it;
+``FusedConv``, ``FusedGemm``: these compute it as well.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ IsInf                       pointwise
 IsNaN                       pointwise
 LRN                         normalize
 LSTM                        recurrent   weights=1
-LayerNormalization          normalize
+LayerNormalization          normalize summing
 LeakyRelu                   pointwise   activation int8 FusedGemm FusedConv blocked qlinear
 Less                        broadcast   comparison integers opposite=GreaterOrEqual
 LessOrEqual                 broadcast   comparison integers opposite=Greater
@@ -175,7 +175,7 @@ Pow                         broadcast   product partial tiny neutral=1
 QLinearConv                 linear      weights=3 rounding fusing
 QLinearMatMul               linear      weights=3 rounding
 QuantizeLinear              quantize    rounding
-RMSNormalization            normalize
+RMSNormalization            normalize summing
 RNN                         recurrent   weights=1
 RandomNormal                random
 RandomNormalLike            random

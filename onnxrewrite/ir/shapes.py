@@ -5,6 +5,7 @@ Like ``symbolic_elements.py``, it replaces what the library gets wrong: a size t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -263,14 +264,20 @@ def _global_pool(context: Context, node: ir.Node) -> None:
 
 
 def _split(context: Context, node: ir.Node) -> None:
-    """Pieces whose sizes are an input: no more is known of these than of its elements."""
+    """Pieces whose sizes are an input: no more is known of these than of its elements.  Of a shape, they have its."""
     source, sizes = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    if sizes is None or source is None or not source.shape:
+    if source is None or not source.shape:
         return
-    whole, axis = source.shape.dims, node.attributes.get_int("axis", 0) % len(source.shape)
-    pieces = known(context, sizes) or [UNKNOWN] * len(node.outputs)
-    for output, piece in zip(node.outputs, pieces, strict=False):
-        set_shape(context, output, [*whole[:axis], piece, *whole[axis + 1 :]], source.dtype)
+    if sizes is not None:
+        whole, axis = source.shape.dims, node.attributes.get_int("axis", 0) % len(source.shape)
+        pieces = known(context, sizes) or [UNKNOWN] * len(node.outputs)
+        for output, piece in zip(node.outputs, pieces, strict=False):
+            set_shape(context, output, [*whole[:axis], piece, *whole[axis + 1 :]], source.dtype)
+    elements, lengths = known(context, source), [length_of(o) for o in node.outputs]
+    counts = [n for n in lengths if n is not None]
+    if elements is not None and len(counts) == len(lengths) and sum(counts) == len(elements):
+        for output, end, count in zip(node.outputs, itertools.accumulate(counts), counts, strict=True):
+            context.set_symbolic_value(output, elements[end - count : end])
 
 
 def _pool(context: Context, node: ir.Node) -> None:

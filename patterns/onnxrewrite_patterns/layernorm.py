@@ -37,6 +37,7 @@ deviation = op.Sqrt(variance + eps)
 normalized = wide / deviation
 
 _CENTRED = "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x)  d = Sub(x, m)"
+_CENTRED_18 = "float[b,s,4] x; m = ReduceMean(x, {-1})  d = Sub(x, m)"
 _DEVIATION = "p = Pow(d, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-5)  r = Sqrt(a)"
 _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0, 1.0, 1.0, 1.0})"
 
@@ -183,3 +184,62 @@ def layer_norm_multiplied_out(m: Match, build: Builder) -> Value:
     scale = _parameter(m, build, gamma, sizes) if gamma in m else build.const(np.ones(sizes), like=x)
     bias = _parameter(m, build, beta, sizes) if beta in m else None
     return build.LayerNormalization(m[x], scale, bias, axis=-count, epsilon=m[eps])
+
+
+weight = Var("weight", dtype=FLOATS)
+of_centred = op.RMSNormalization(centred, weight)
+
+
+@rule(
+    "rms-norm-of-centred",
+    RAISE,
+    of_centred,
+    examples=(
+        Rewrites(
+            f"float[4] w; {_CENTRED_18} y = RMSNormalization<axis=-1, epsilon=1e-5>(d, w)",
+            to="float[4] w; float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, w)",
+            opset=23,
+        ),
+        Rewrites(
+            "float[3,4] w; float[b,3,4] x; m = ReduceMean(x, {1, 2})  d = Sub(x, m)"
+            "  y = RMSNormalization<axis=1, epsilon=1e-5>(d, w)",
+            to="float[3,4] w; float[b,3,4] x; y = LayerNormalization<axis=1, epsilon=1e-5>(x, w)",
+            opset=23,
+        ),
+        Rejects(
+            f"float[4] w; {_CENTRED_18} y = RMSNormalization<axis=-2, epsilon=1e-5>(d, w)",
+            because="the means run along different axes",
+            opset=23,
+        ),
+        Rejects(
+            "float[4] w; float[b,4,4] x; m = ReduceMean(x, {1})  d = Sub(x, m)"
+            "  y = RMSNormalization<axis=-1, epsilon=1e-5>(d, w)",
+            because="the means run along different axes",
+            opset=23,
+        ),
+        Rejects(
+            f"float[4] w; {_CENTRED_18} y = RMSNormalization<axis=-1, epsilon=0.0>(d, w)",
+            because="without epsilon",
+            opset=23,
+        ),
+        Rejects(
+            f"float[1] w; {_CENTRED_18} y = RMSNormalization<axis=-1, epsilon=1e-5>(d, w)",
+            because="the weight is not of the shape of the normalized axes",
+            opset=23,
+        ),
+        Rejects(
+            f"float[4] w; {_CENTRED_18} y = RMSNormalization<axis=-1, epsilon=1e-5>(d, w)  z = Relu(m)",
+            because="is also used by Relu",
+            opset=23,
+        ),
+    ),
+)
+def rms_norm_of_centred(m: Match, build: Builder) -> Value:
+    """RMSNormalization(x - mean, w) ⟶ LayerNormalization(x, w), where the mean is that of the same axes."""
+    axis, shape = m.attr(of_centred, "axis"), m.shape(x)
+    m.require(m.attr(of_centred, "epsilon") > 0, "without epsilon, equal numbers are what rounding leaves of them")
+    rank = m.known(shape, "the shape is unknown", at=x) and len(shape or ())
+    count = last_axes(m, x, m[mean_axes], tuple(range(axis - rank if axis >= 0 else axis, 0)))
+    fits = m.dtype(weight) == m.dtype(x) and same_shape(m.shape(weight), (shape or ())[-count:])
+    m.require(fits, "the weight is not of the shape of the normalized axes", at=weight)
+    return build.node("LayerNormalization", [m[x], m[weight]], m.attrs(of_centred))[0]

@@ -158,6 +158,82 @@ def factor_of_line(m: Match, build: Builder) -> Value:
     return build.Add(scaled, constant(m, build, joined(m, np.multiply, addend(m, line, shift), last)))
 
 
+z, before, behind = Var("z", dtype=FLOATS), Scalar("before"), Scalar("behind")
+of_first, of_second = op.MatMul(x * before, z), op.MatMul(z, x * before)
+of_scaled = any_of(of_first, of_second)
+
+
+def require_undone(m: Match, one: float, other: float) -> None:
+    """Refuse unless one factor undoes the other, and neither rounds."""
+    m.require(one * other == 1.0, "one number does not undo the other", at=x)
+    m.require(abs(math.frexp(one)[0]) == 0.5, "each of them rounds", at=x)
+
+
+@rule(
+    "factors-around-product",
+    RAISE,
+    of_scaled * behind,
+    assumes=(Assumption.IN_RANGE,),
+    examples=(
+        Rewrites(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.5)",
+            to="float[n,k] x; float[k,m] z; y = MatMul(x, z)",
+        ),
+        Rewrites(
+            "float[n,k] z; float[k,m] x; a = Div(x, 4.0)  p = MatMul(z, a)  y = Mul(4.0, p)",
+            to="float[n,k] z; float[k,m] x; y = MatMul(z, x)",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.25)",
+            because="one number does not undo the other",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 3.0)  p = MatMul(a, z)  y = Div(p, 3.0)",
+            because="each of them rounds",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, float[1,1,1] {2.0})  p = MatMul(a, z)  y = Mul(p, 0.5)",
+            because="rank",
+        ),
+        Rejects(
+            "float[n,k] x; float[k,m] z; a = Mul(x, 2.0)  p = MatMul(a, z)  y = Mul(p, 0.5)  u = Neg(p)",
+            because="is also used by Neg",
+        ),
+    ),
+)
+def factors_around_product(m: Match, build: Builder) -> Value:
+    """((x·c) × z)·d ⟶ x × z, and likewise z × (x·c), where one number undoes the other, and neither rounds."""
+    require_undone(m, m[before], m[behind])
+    operands = (m[x], m[z]) if m.alternative(of_scaled) is of_first else (m[z], m[x])
+    return build.MatMul(*operands)
+
+
+@rule(
+    "factors-undone",
+    RAISE,
+    any_of(*outer_product),
+    assumes=(Assumption.IN_RANGE,),
+    examples=(
+        Rewrites("float[n] x; a = Mul(x, 2.0)  b = Mul(0.5, a)  y = Relu(b)", to="float[n] x; y = Relu(x)"),
+        Rewrites("float[n] x; a = Div(x, -4.0)  b = Mul(a, {-4.0})  y = Relu(b)", to="float[n] x; y = Relu(x)"),
+        Rejects("float[n] x; a = Mul(x, 2.0)  y = Mul(a, 0.25)", because="one number does not undo the other"),
+        Rejects("float[n] x; a = Mul(x, 3.0)  y = Div(a, 3.0)", because="each of them rounds"),
+        Rejects("float[n] x; a = Mul(x, {2.0, 4.0})  y = Mul(a, {0.5, 0.25})", because="not one number each"),
+        Rejects("float[n] x; a = Mul(x, float[1,1] {2.0})  y = Mul(a, 0.5)", because="raise the rank"),
+        Rejects("a = Mul(x, {2.0})  y = Mul(a, 0.5)", because="raise the rank"),
+        Rejects("float[n] x; a = Mul(x, 2.0)  y = Mul(a, 0.5)  z = Neg(a)", because="is also used by Neg"),
+    ),
+)
+def factors_undone(m: Match, build: Builder) -> Value:
+    """(x·c)·d ⟶ x, where one number undoes the other, and neither rounds."""
+    factors = factor(m, inner_product, first), factor(m, outer_product, second)
+    m.require(all(f.size == 1 for f in factors), "they are not one number each", at=x)
+    rank = m.rank(x) or 0
+    m.require(all(f.ndim <= rank for f in factors), "they raise the rank, or may", at=x)
+    require_undone(m, *(f.item() for f in factors))
+    return m[x]
+
+
 QUOTIENT = rule(
     "product-with-reciprocal",
     LOWER,

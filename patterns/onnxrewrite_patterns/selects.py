@@ -1,4 +1,4 @@
-"""Choices spelled by converters: by products with truth values, and of indices from the end.
+"""Choices spelled by converters: by products with truth values, with what is done to both, and of indices from the end.
 
 Why: where Where is thought to be missing, c·a + ¬c·b takes its place, six nodes for one.  And x < 0 ? x + n : x is what
 Gather does with an index by itself.
@@ -91,6 +91,46 @@ def where_by_float_products(m: Match, build: Builder) -> Value:
     m.require(m[low] != 0, "what is chosen otherwise has the sign of zero of a product", at=low)
     scaled = build.Mul(m[x], build.const(m[factor], like=x)) if factor in m else m[x]
     made: Value = build.Where(m[c], scaled, build.const(m[low], like=x))
+    return made
+
+
+one, two, number = Scalar("one"), Scalar("two"), Scalar("number")
+choice = op.Where(c, one, two)
+scaled_choice, shifted_choice, rest_of_choice = choice * number, choice + number, number - choice
+changed_choice = any_of(scaled_choice, shifted_choice, rest_of_choice)
+
+
+@rule(
+    "arithmetic-of-choice",
+    CANONICALIZE,
+    changed_choice,
+    examples=(
+        Rewrites(
+            "bool[n] c; w = Where(c, -1.0, -0.0)  a = Add(w, 1.0)  y = Mul(a, -1e30)",
+            to="bool[n] c; y = Where(c, -0.0, -1e30)",
+        ),
+        Rewrites("bool[n] c; w = Where(c, 0.0, 1.0)  y = Sub(1.0, w)", to="bool[n] c; y = Where(c, 1.0, 0.0)"),
+        Rewrites("bool[n] c; w = Where(c, 0.0, {4.0})  y = Div(w, 2.0)", to="bool[n] c; y = Where(c, 0.0, 2.0)"),
+        Rejects("bool[n] c; w = Where(c, int64 1, int64 2)  y = Mul(w, int64 3)", because="no float"),
+        Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, z)", because="expected"),
+        Rejects("bool[n] c; w = Where(c, 0.0, float[1,1] {1.0})  y = Mul(w, 2.0)", because="more dimensions"),
+        Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, float[1,1] {2.0})", because="more dimensions"),
+        Rejects("bool[n] c; w = Where(c, 0.0, -inf)  y = Mul(w, 2.0)", because="not finite"),
+        Rejects("bool[n] c; w = Where(c, 2.0, -3e38)  y = Mul(w, 2.0)", because="does not fit"),
+        Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, 2.0)  z = Neg(w)", because="is also used by Neg"),
+    ),
+)
+def arithmetic_of_choice(m: Match, build: Builder) -> Value:
+    """Where(c, a, b)·k ⟶ Where(c, a·k, b·k) of numbers, and likewise Where(c, a, b) + k and k - Where(c, a, b)."""
+    m.require(m.dtype(m.anchor) in FLOATS, "what is chosen is no float")
+    m.require(m.rank(m.anchor) == m.rank(c), "the numbers have more dimensions than the condition", at=m[choice])
+    how, numbers = m.alternative(changed_choice), (m[one], m[two])
+    if how is scaled_choice:
+        both = [each * m[number] for each in numbers]
+    else:
+        both = [m[number] + (each if how is shifted_choice else -each) for each in numbers]
+    m.require(all(map(math.isfinite, both)), "what would be chosen is not finite")
+    made: Value = build.Where(m[c], *(build.const(each, like=m.anchor) for each in both))
     return made
 
 

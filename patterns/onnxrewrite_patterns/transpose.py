@@ -121,6 +121,22 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             "float[n,2] x; t = Transpose(x)  r = Relu(t)  y = Gemm<transA=1>(r, float[2,1] {1., 2.})",
             to="float[n,2] x; r = Relu(x)  y = Gemm<transA=0>(r, float[2,1] {1., 2.})",
         ),
+        Rewrites(
+            "float[1,4,3] x; c = Concat<axis=2>(float[1,4,1] {1., 2., 3., 4.}, x)  y = Transpose<perm=[0,2,1]>(c)",
+            to="float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
+        ),
+        Rewrites(
+            "float[n,4,3] x; s = Shape<start=0, end=1>(x)  k = Concat<axis=0>(s, {4, 1})"
+            "  e = Expand(float[1,4,1] {1., 2., 3., 4.}, k)  c = Concat<axis=2>(e, x)"
+            "  y = Transpose<perm=[0,2,1]>(c)",
+            to="float[n,4,3] x; t = Transpose<perm=[0,2,1]>(x)  s = Shape<start=0, end=1>(x)"
+            "  k = Concat<axis=0>(s, {4, 1})  j = Gather<axis=0>(k, {0, 2, 1})"
+            "  e = Expand(float[1,1,4] {1., 2., 3., 4.}, j)  y = Concat<axis=1>(e, t)",
+        ),
+        Rejects(
+            "float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
+            because="leaves as many Transposes",
+        ),
         Rejects(
             "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  y = Reshape(t, {0, -1})",
             because="as many Transposes, for Reshape must have",
@@ -130,6 +146,11 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             "  s = Transpose<perm=[1,0,2,3]>(p)  t = Transpose<perm=[1,0,2,3]>(q)"
             "  y = Reshape(s, {0, -1})  w = Reshape(t, {0, -1})",
             because="would move more data",
+        ),
+        Rejects(
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  u = Transpose<perm=[0,3,1,2]>(r)"
+            "  v = Transpose<perm=[0,1,3,2]>(u)  y = Conv(u, k)  z = Conv(v, k)",
+            because="become one with others first",
         ),
         Rejects(
             "float[n,c,h,w] x; float[n,h,w,c] z; t = Transpose<perm=[0,2,3,1]>(x)  y = Add(t, z)",
@@ -145,7 +166,8 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
 def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
     """f(Transpose(x), ...), a region of nodes that do not care about layout ⟶ the same in the other layout.
 
-    Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
+    Only where fewer Transposes are left, or as many that are better placed: away from convolutions, or where there is
+    less to move.
     """
     node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
     graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
@@ -158,6 +180,7 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
         kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
         if nodes:
             turning = Turning(region, nodes, build)
+            m.require(not any(map(region.is_met, turning.covered())), "Transposes become one with others first")
             replaced = turning.run()
             m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
             m.require(not turning.moves_more(replaced), "fewer Transposes would move more data")

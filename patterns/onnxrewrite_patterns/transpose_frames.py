@@ -8,6 +8,7 @@ name axes.  A node without a frame (Conv, MatMul, Reshape, ...) needs its operan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,11 +22,20 @@ Axes = tuple[int, ...]
 Perm = tuple[int, ...]
 """As ``Transpose`` has it: axis ``i`` of the result is axis ``perm[i]`` of the operand."""
 
-MOVE = 1_000_000
-"""The price of a Transpose that moves data."""
+MOVE = 10**15
+"""The price of a Transpose that moves data, beside that of its elements."""
 
-SMALL = 2
+BESIDE = 10**12
+"""The price of a place beside a convolution."""
+
+SMALL = 2 * BESIDE
 """The price of one that only moves dimensions of size one, and of a small node that has to be added."""
+
+_MOST = 10**9
+"""The price of the elements that are moved: so many, or fewer."""
+
+_NAMED = 64
+"""A size that only has a name counts as much."""
 
 Emit = Callable[[Builder, "list[Value | None]", Perm], "tuple[Value, ...]"]
 
@@ -110,8 +120,16 @@ def price(shape: Shape, perm: Perm) -> int:
     if is_identity(perm):
         return 0
     if reshaped(shape, perm) is None or shape is None:
-        return MOVE
+        return MOVE + _elements(shape)
     return 0 if same_shape([shape[a] for a in perm], shape) else SMALL
+
+
+def _elements(shape: Shape) -> int:
+    """About how many elements there are, but ``_MOST`` at most."""
+    if shape is None:
+        return _MOST
+    sizes = (d if isinstance(d, int) else d.evaluate(dict.fromkeys(d.free_symbols(), _NAMED)) for d in shape)
+    return min(math.prod(d if isinstance(d, int) else _NAMED for d in sizes), _MOST)
 
 
 def operand_layout(own: int, rank: int, order: Perm) -> tuple[Perm, tuple[int, ...]]:

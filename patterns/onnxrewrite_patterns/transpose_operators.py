@@ -264,8 +264,9 @@ def _expand(node: ir.Node, facts: Facts) -> Frame:
 
     moving = {0: _all(rank)} if moves else {}
     relaid = frozenset(() if moves else (0,))
-    # A Transpose had better stay where the tensor is small.
-    return Frame(rank, moving, {0: _all(rank)}, emit, relaid, extra=lambda order: SMALL)
+    sizes = facts.elements(target) or ()
+    is_told = bool(sizes) and all(isinstance(d, int) or d.value is not None for d in sizes)  # and written down anew
+    return Frame(rank, moving, {0: _all(rank)}, emit, relaid, extra=lambda order: SMALL * (not is_told))
 
 
 @_frames("Shape")

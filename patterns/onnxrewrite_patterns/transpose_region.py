@@ -15,8 +15,9 @@ is close by shows that.
 What gets smaller, so that this ends and nothing undoes it: the price of all Transposes in the graph, that is
 (1) the number of those that move data; then (2) twice the number of those that only move dimensions of size
 one, plus the number of those right beside a convolution or the like, where they hide a bias or a padding from
-it.  The price is paid again on the tape before anything is changed, with the Reshapes, Unsqueezes and Gathers
-that have to be added.  No other rule makes a Transpose where there was none.
+it; then (3) the number of elements that are moved: a Transpose stands in front of what adds elements.  The
+price is paid again on the tape before anything is changed, with the Reshapes, Unsqueezes and Gathers that have
+to be added.  No other rule makes a Transpose where there was none.
 
 A Transpose that feeds a matrix product belongs to it: that is how exporters spell attention, and rules for
 attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight.
@@ -30,6 +31,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
+    BESIDE,
     MOVE,
     SMALL,
     Frame,
@@ -45,14 +47,14 @@ from onnxrewrite_patterns.transpose_frames import (
 )
 from onnxrewrite_patterns.transpose_operators import frame_of
 
-BESIDE = 1
-"""The price of a place beside a convolution."""
-
 _LARGE = 400
 """No region grows beyond so many nodes."""
 
 FUSES = frozenset(operators(marks="fusing"))
 """Operators that take in what stands beside them, so that a Transpose should not."""
+
+TAKES_IN = FUSES.union(operators(marks="summing"))
+"""Those, and what does so only with what stands before it."""
 
 _PRODUCTS = frozenset({
     "MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Attention", "MultiHeadAttention",
@@ -169,6 +171,13 @@ class Region:
         perm = permutation(self.facts, node)
         return None if isinstance(perm, str) else (source, perm)
 
+    def is_met(self, node: ir.Node) -> bool:
+        """True for a Transpose of a Transpose, or one that another one reads: two of them become one."""
+        source, others = input_of(node), readers(node, within=1)
+        if source is None or self.turn(node) is None:
+            return False
+        return self.above(source) is not None or any(self.turn(n) is not None for n in others)
+
     def turned_shape(self, value: Value) -> Shape:
         """The shape of a value in its other layout."""
         shape = self.facts.shape(value)
@@ -219,7 +228,7 @@ class Region:
 
     def _prices(self, value: Value, turns: Iterable[ir.Node]) -> tuple[int, int]:
         """The price of a value as it is once its producer is turned, and in its other layout while that is kept."""
-        fused = reads(value, FUSES)
+        fused = reads(value, TAKES_IN)
         beside = is_made_by(value, FUSES) or any(map(is_beside, turns))
         layout = self.layouts[value]
         as_it_is = price(self.turned_shape(value), inverse(layout)) + BESIDE * fused
@@ -286,7 +295,7 @@ def is_beside(turn: ir.Node | None) -> bool:
     """True if a Transpose directly precedes or follows a convolution or the like."""
     if turn is None:
         return False
-    return is_made_by(input_of(turn), FUSES) or reads(turn, FUSES)
+    return is_made_by(input_of(turn), FUSES) or reads(turn, TAKES_IN)
 
 
 def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
+    BESIDE,
     MOVE,
     SMALL,
     Perm,
@@ -20,7 +21,7 @@ from onnxrewrite_patterns.transpose_frames import (
     price,
     reshaped,
 )
-from onnxrewrite_patterns.transpose_region import BESIDE, FUSES, Region, is_beside, is_made_by, reads
+from onnxrewrite_patterns.transpose_region import FUSES, TAKES_IN, Region, is_beside, is_made_by, reads
 
 VIEWS = tuple(operators("view"))
 
@@ -95,7 +96,7 @@ class Turning:
         """The price that is saved, counted on the graph and on the tape."""
         before = sum(self._price_of(node) + BESIDE * is_beside(node) for node in self._going(replaced))
         after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
-        fused = {new for old, new in replaced.items() if reads(old, FUSES)}
+        fused = {new for old, new in replaced.items() if reads(old, TAKES_IN)}
         for node in self._build.nodes:
             if node.op_type == "Transpose":
                 beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES)

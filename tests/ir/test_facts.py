@@ -200,6 +200,8 @@ GUESSES = [
     "y = OneHot(k, 5, {0.0, 1.0})",
     "a, c = Split<axis=1>(x, {1, 3})  y = Concat<axis=0>(c, c)",
     "a, c = Split<num_outputs=2>(x)  y = Shape(c)",
+    "s = Shape(p)  a, y = Split<axis=0>(s, {2, 1})  u = ConstantOfShape(a)",
+    "s = Shape(w4)  a, b1 = Split<num_outputs=2>(s)  u = Unsqueeze(a, {0})  b2, y = Split<axis=1>(u, {1, 1})",
     "y = MaxPool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(w4)",
     'y = AveragePool<kernel_shape=[3,3], strides=[2,2], auto_pad="SAME_UPPER">(w4)',
     "y = Conv<strides=[2,2], dilations=[2,2], pads=[2,1,2,1]>(w4, float[2,3,3,3] ~)",
