@@ -24,15 +24,11 @@ from onnxrewrite.rules import *
 x = Var("x", dtype=FLOATS)
 
 
-def one_plus(odd: Term, minus_odd: Term) -> Term:
-    """1 + odd, where ``minus_odd`` is -odd."""
-    return any_of(1 + odd, 1 - minus_odd)
-
-
 def half_plus(odd: Term, minus_odd: Term) -> Term:
     """½·x·(1 + odd), where ``minus_odd`` is -odd: with the product multiplied out, or not."""
+    one_plus = any_of(1 + odd, 1 - minus_odd)
     half_of = any_of(0.5 + 0.5 * odd, 0.5 - 0.5 * minus_odd)
-    return any_of(0.5 * x * one_plus(odd, minus_odd), x * half_of, 0.5 * x + 0.5 * x * odd, 0.5 * (x + x * odd))
+    return any_of(0.5 * x * one_plus, x * half_of, 0.5 * x + 0.5 * x * odd, 0.5 * (x + x * odd))
 
 
 GELU_ERF = rule(
@@ -159,54 +155,6 @@ GELU_TANH = rule(
             "c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
             "  a = Add(t, 1.0)  h = Mul(z, 0.5)  y = Mul(h, a)",
             because="x must be the same value in both places",
-        ),
-    ),
-)
-
-
-def twice(odd: Term, minus_odd: Term) -> Term:
-    """x·(1 + odd): the factor of a half is elsewhere, in the weight of the next layer or behind it."""
-    return any_of(x * one_plus(odd, minus_odd), x + x * odd)
-
-
-TWICE_ERF = rule(
-    "gelu-erf-twice",
-    RAISE,
-    twice(op.Erf(x / SQRT2), op.Erf(x / -SQRT2)),
-    2 * op.Gelu(x),
-    doc="x·(1 + erf(x/√2)) ⟶ 2·Gelu(x), where no half is beside it.",
-    examples=(
-        Rewrites(
-            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = MatMul(m, w)",
-            to="g = Gelu(x)  m = Mul(2.0, g)  y = MatMul(m, w)",
-        ),
-        Rewrites(
-            "d = Mul(x, 0.70710678)  e = Erf(d)  m = Mul(x, e)  y = Add(x, m)",
-            to="g = Gelu(x)  y = Mul(2.0, g)",
-        ),
-        Rejects(
-            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(z, a)  y = MatMul(m, w)",
-            because="x must be the same value in both places",
-        ),
-    ),
-)
-
-TWICE_TANH = rule(
-    "gelu-tanh-twice",
-    RAISE,
-    twice(op.Tanh(argument), op.Tanh(-argument)),
-    2 * op.Gelu(x, approximate="tanh"),
-    doc='x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) ⟶ 2·Gelu(x, approximate="tanh"), where no half is beside it.',
-    examples=(
-        Rewrites(
-            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
-            "  a = Add(t, 1.0)  y = Mul(x, a)",
-            to='float[n] x; g = Gelu<approximate = "tanh">(x)  y = Mul(2.0, g)',
-        ),
-        Rejects(
-            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.04)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
-            "  a = Add(t, 1.0)  y = Mul(x, a)",
-            because="expected constant 0.044715, found 0.04",
         ),
     ),
 )

@@ -104,6 +104,7 @@ changed_choice = any_of(scaled_choice, shifted_choice, rest_of_choice)
     "arithmetic-of-choice",
     CANONICALIZE,
     changed_choice,
+    allow_shared=True,
     examples=(
         Rewrites(
             "bool[n] c; w = Where(c, -1.0, -0.0)  a = Add(w, 1.0)  y = Mul(a, -1e30)",
@@ -111,13 +112,16 @@ changed_choice = any_of(scaled_choice, shifted_choice, rest_of_choice)
         ),
         Rewrites("bool[n] c; w = Where(c, 0.0, 1.0)  y = Sub(1.0, w)", to="bool[n] c; y = Where(c, 1.0, 0.0)"),
         Rewrites("bool[n] c; w = Where(c, 0.0, {4.0})  y = Div(w, 2.0)", to="bool[n] c; y = Where(c, 0.0, 2.0)"),
+        Rewrites(
+            "bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, 2.0)  z = Exp(w)",
+            to="bool[n] c; w = Where(c, 0.0, 1.0)  y = Where(c, 0.0, 2.0)  z = Exp(w)",
+        ),
         Rejects("bool[n] c; w = Where(c, int64 1, int64 2)  y = Mul(w, int64 3)", because="no float"),
         Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, z)", because="expected"),
         Rejects("bool[n] c; w = Where(c, 0.0, float[1,1] {1.0})  y = Mul(w, 2.0)", because="more dimensions"),
         Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, float[1,1] {2.0})", because="more dimensions"),
         Rejects("bool[n] c; w = Where(c, 0.0, -inf)  y = Mul(w, 2.0)", because="not finite"),
         Rejects("bool[n] c; w = Where(c, 2.0, -3e38)  y = Mul(w, 2.0)", because="does not fit"),
-        Rejects("bool[n] c; w = Where(c, 0.0, 1.0)  y = Mul(w, 2.0)  z = Neg(w)", because="is also used by Neg"),
     ),
 )
 def arithmetic_of_choice(m: Match, build: Builder) -> Value:
