@@ -37,7 +37,7 @@ from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.suite.discovery.corpus_search import Discovery, discover
 from onnxrewrite.suite.discovery.finding import FOUND, Finding
-from onnxrewrite.suite.discovery.model_search import Request
+from onnxrewrite.suite.discovery.search_request import Request
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 

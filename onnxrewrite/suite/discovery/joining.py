@@ -107,7 +107,7 @@ def _may_be(region: Profile | None, kernel: Profile | None) -> bool:
 def _profile(use: Substitute, region: SampledRegion) -> Profile | None:
     """The arithmetic of a use of a kernel; None where it is none that is defined."""
     try:
-        return of_model(model_of(use, region))
+        return of_model(model_of(use, region.operands, region.opset))
     except (TypeError, ValueError):  # an attribute of another type
         return None
 

@@ -59,6 +59,17 @@ def fingerprint(array: Array) -> Floats:
     return np.asarray([*shown, flat.size, float(scale > 0)])
 
 
+def rounded(array: Array) -> tuple[object, ...]:
+    """The fingerprint as a key, with the kind, the shape and the scale: equal for tensors that are the same, but for
+    the rare number that lies where it is rounded."""
+    scale = float(np.abs(np.asarray(array, np.float64)).max(initial=0.0))
+    shown = np.round(fingerprint(array), _DIGITS)
+    return array.dtype.kind, array.shape, f"{scale:.{_DIGITS}e}", (shown + 0.0).tobytes()
+
+
+_DIGITS = 5
+
+
 def alike(a: Floats, b: Floats) -> bool:
     """True if two fingerprints are equal, also where one is of the negative of the other."""
     if a[-2] != b[-2] or a[-1] != b[-1]:

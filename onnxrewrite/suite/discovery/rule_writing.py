@@ -27,7 +27,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
 from onnxrewrite.suite.discovery.joining import Hit
-from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read
+from onnxrewrite.suite.discovery.substitute import Given, Inner, Operator, Parameter, Read
 
 _SPREAD = 3
 """So many attributes of one node are handed on together."""
@@ -69,14 +69,17 @@ class RuleWriter:
         hit: The region and its substitute.
         stage: The stage in which the rule is to run.
         model: The name of the model.
+        found: How it was found, if not in a model.
 
     Raises:
         UsageError: No pattern that was tried matches the region.
     """
 
-    def __init__(self, driver: Driver, hit: Hit, stage: Stage, model: str):
+    def __init__(self, driver: Driver, hit: Hit, stage: Stage, model: str, found: str = ""):
         self.hit = hit
         self.model = model
+        self.stage = stage
+        self._found = found
         self._spread = frozenset(_handed_on(hit))
         region = hit.region.region
         given, wanted = dict(_roles(hit)), self._wanted()
@@ -100,7 +103,7 @@ class RuleWriter:
         if assumes:
             listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
             settings.append(f"assumes=({listed},)")
-        becomes = " and ".join(dict.fromkeys(n.called for n in self.hit.substitute.nodes))
+        becomes = " and ".join(dict.fromkeys(self.hit.substitute.operators))
         body = [line for each in (*(g.line for g in guards), *self._body()) for line in _broken(each)]
         finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
         source = replace(self.source, finish=finish)
@@ -116,8 +119,8 @@ class RuleWriter:
 
     @property
     def _needs_speedup(self) -> bool:
-        """True if the rule promises nothing but speed: it makes as many operators as it takes."""
-        return self.operators >= len(self.hit.region.region.nodes)
+        """True if the rule promises nothing but speed: it lowers, and makes as many operators as it takes."""
+        return self.stage is Stage.LOWER and self.operators >= len(self.hit.region.region.nodes)
 
     @property
     def operators(self) -> int:
@@ -127,11 +130,9 @@ class RuleWriter:
     def _notes(self) -> Iterator[str]:
         count, places = len(self.hit.region.region.nodes), len(self.source.places)
         anchor = self.hit.region.region.outputs[0].name
-        yield (
-            f"Why: {count} operator{'s' * (count > 1)} become {self.operators}.  Found by comparing what both compute: "
-            f"at {anchor} of {self.model}"
-            + (f", and {places - 1} more place{'s' * (places != 2)} of it." if places > 1 else ".")
-        )
+        more = f", and {places - 1} more place{'s' * (places != 2)} of it" if places > 1 else ""
+        found = self._found or f"Found by comparing what both compute: at {anchor} of {self.model}{more}."
+        yield f"Why: {count} operator{'s become' if count > 1 else ' becomes'} {self.operators}.  {found}"
 
     # -- what is captured ------------------------------------------------------------------------------------
 
@@ -155,6 +156,8 @@ class RuleWriter:
             return "None"
         if isinstance(read, Inner):
             return _result(read, self.hit.substitute.nodes)
+        if isinstance(read, Given):
+            return _constant(read)
         value = self.hit.region.operands[read].value
         slot = next(s for s in self.writing.draft.slots if s.values[0] is value)
         name = self.writing.names[slot]
@@ -204,7 +207,7 @@ class RuleWriter:
             lines.append(f"{', '.join(names)} = {self._call(node)}")
         made = list[str]()
         for place, (inner, way) in enumerate(zip(results, self.hit.relations, strict=True)):
-            name = _result(inner, nodes)
+            name = self._value(inner)
             if way.perm is not None:
                 lines.append(f"{name} = build.Transpose({name}, perm={way.perm})")
             if way.scale != 1.0:
@@ -230,9 +233,14 @@ class RuleWriter:
 
 def rule_name(hit: Hit) -> str:
     """A name for the rule of a hit: what it makes, and of what."""
-    made = "-".join(dict.fromkeys(_kebab(n.op_type) for n in hit.substitute.nodes))
-    of = list(dict.fromkeys(_kebab(n.op_type) for n in hit.region.region.nodes))
-    return f"{made}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
+    return named([n.op_type for n in hit.substitute.nodes], [n.op_type for n in hit.region.region.nodes])
+
+
+def named(made: Sequence[str], operators: Sequence[str]) -> str:
+    """A name for a rule that makes some operators of others."""
+    becomes = "-".join(dict.fromkeys(map(_kebab, made))) or "operand"
+    of = list(dict.fromkeys(map(_kebab, operators)))
+    return f"{becomes}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
 
 
 def _kebab(name: str) -> str:
@@ -267,8 +275,16 @@ def _result(read: Inner, nodes: Sequence[Operator]) -> str:
     return first if read.output == 0 else f"{first}_{read.output}"
 
 
-def _inner_reads(nodes: Sequence[Operator], results: Sequence[Inner]) -> list[Inner]:
-    return [*(r for n in nodes for r in n.inputs if isinstance(r, Inner)), *results]
+def _constant(given: Given) -> str:
+    """A constant as an argument of the tape, which gives it the dtype that the operator asks for."""
+    if isinstance(given.elements, tuple):
+        return repr(given.elements)
+    return number(Number(given.elements, given.dtype)).code
+
+
+def _inner_reads(nodes: Sequence[Operator], results: Sequence[Read]) -> list[Inner]:
+    reads = (*(r for n in nodes for r in n.inputs), *results)
+    return [r for r in reads if isinstance(r, Inner)]
 
 
 def _handed_on(hit: Hit) -> Iterator[ir.Node]:

@@ -11,7 +11,8 @@ from discovery_models import saved
 
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Stage
-from onnxrewrite.suite.discovery.model_search import Request, search
+from onnxrewrite.suite.discovery.model_search import search
+from onnxrewrite.suite.discovery.search_request import Part, Request
 
 PAGE = ROOT / "docs" / "discovering.md"
 RULE = re.compile(r"(<!-- rule: renewed by `pytest --update-golden` -->\n```py\n)(.*?)(```\n<!-- end -->)", re.DOTALL)
@@ -23,7 +24,7 @@ def test_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bo
     monkeypatch.chdir(tmp_path)
     model = saved(f"{GELU}  m = Mul(h, a)  y = Mul(m, 0.5)", tmp_path / "model.onnx")
     lower = frozenset(r.name for r in registry.load() if r.stage is Stage.LOWER)
-    _, found = search(Request(without=lower, nodes=6, count=40), tmp_path / "journals", model)
+    _, found = search(Request(without=lower, nodes=6, count=40), tmp_path / "journals", Part.of_model(model))
     text = next(f.text for f in found if f.substitute == ("com.microsoft.BiasGelu",) and len(f.operators) == 6)
     text = re.sub(r"^Effect: .*\n", "", text, flags=re.MULTILINE)  # which another machine measures differently
     page = PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,164 @@
+"""A corpus searched for two spellings of one thing: regions that compute the same, of which one is cheaper."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from onnxrewrite.authoring.staged_model import found_by
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.suite.discovery.candidate_trial import Candidate, Trials, outcome
+from onnxrewrite.suite.discovery.enumeration import enumerate_regions
+from onnxrewrite.suite.discovery.finding import KNOWN, REGIONS, Finding, Journal, Searched
+from onnxrewrite.suite.discovery.region_cost import Cost, cost_of
+from onnxrewrite.suite.discovery.region_spelling import Spelling, hits, orders, spelling
+from onnxrewrite.suite.discovery.result_fingerprint import rounded
+from onnxrewrite.suite.discovery.sampled_region import SampledRegion, sampled
+from onnxrewrite.suite.discovery.search_request import Part, Request
+from onnxrewrite.suite.discovery.substitute import model_of
+
+THE_CORPUS = "the corpus"
+"""The name of the part that compares the regions of all models."""
+
+_CHEAPEST = 4
+"""With so many cheaper ones each region is compared."""
+
+_ORDERS = 6
+"""So many ways are tried to give one region the operands of another."""
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A region of the corpus that runs.
+
+    Attributes:
+        kind: The digest of its structure.
+        driver: Of its model.
+        model: The path of that.
+        sample: The region with what it computes.
+        spelling: It as a small graph.
+        cost: What that costs.
+    """
+
+    kind: str
+    driver: Driver
+    model: str
+    sample: SampledRegion
+    spelling: Spelling
+    cost: Cost
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The kinds of the operands that it is fed: their dtypes and sizes."""
+        return tuple(o.name.rpartition("_")[0] for o in self.sample.operands if not o.is_constant)
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The numbers of these operands."""
+        return tuple(i for i, o in enumerate(self.sample.operands) if not o.is_constant)
+
+    @property
+    def key(self) -> object:
+        """Equal for regions that may compute the same: the kinds of what they are fed, and their fingerprints."""
+        return tuple(sorted(self.fed)), *(rounded(r) for r in self.sample.results)
+
+
+def part_of(models: Sequence[Path]) -> Part:
+    """The part that compares the regions of models with each other."""
+    return Part(REGIONS, THE_CORPUS, tuple(models))
+
+
+def search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[Finding]]:
+    """Compare the regions of all models with each other, or go on where an earlier search stopped.
+
+    Args:
+        request: What is asked for.
+        folder: Of the journals.
+        part: The models.
+    """
+
+    def searched(journal: Journal) -> Searched:
+        start, trials = time.perf_counter(), Trials(request, part, journal)
+        counts = _Counts([], 0)
+        classes: dict[object, list[Spelled]] = defaultdict(list)
+        for each in _regions(trials, counts):
+            classes[each.key].append(each)
+        pairs = 0
+        for left, others in _pairs(classes.values()):
+            pairs += len(others)
+            if trials.begin(f"{left.kind} as another"):
+                _compare(left, others, trials)
+                trials.end()
+        return Searched(
+            part.name,
+            len(counts.kinds),
+            counts.left,
+            sum(map(len, classes.values())),
+            pairs,
+            trials.died(counts.kinds),
+            is_complete=not request.is_over,
+            seconds=time.perf_counter() - start - trials.seconds,
+            by=REGIONS,
+        )
+
+    return outcome(request, folder, part, searched)
+
+
+@dataclass
+class _Counts:
+    """How many regions there are: the digests of all, and the number of those that were left out."""
+
+    kinds: list[str]
+    left: int
+
+
+def _regions(trials: Trials, counts: _Counts) -> Iterator[Spelled]:
+    """The regions of all models that run, each kind once, as canonicalization leaves them."""
+    request, met = trials.request, set[str]()
+    for model in trials.part.models:
+        driver = found_by(model, Stage.RAISE, trials.library, request.target)
+        found = enumerate_regions(driver, nodes=request.nodes, most=request.regions)
+        counts.left += found.left
+        for kind, region in found.regions.items():
+            if kind in met or not trials.begin(kind):
+                continue
+            met.add(kind)
+            counts.kinds.append(kind)
+            facts = driver.facts(region.graph)
+            graph = spelling(region, facts)
+            made = sampled(region, facts, request.seed) if graph is not None else None
+            if graph is not None and made is not None and not any(map(_is_one_number, made.results)):
+                cost = cost_of(model_of(graph.graph, made.operands, made.opset))
+                yield Spelled(kind, driver, str(model), made, graph, cost)
+            trials.end()
+
+
+def _is_one_number(result: np.ndarray) -> bool:
+    return bool(np.ptp(result.astype(np.float64)) == 0)
+
+
+def _pairs(classes: Iterable[Sequence[Spelled]]) -> list[tuple[Spelled, list[Spelled]]]:
+    """Regions, each with the cheaper ones that may compute the same, the cheapest first; regions of few nodes first."""
+    found = []
+    for those in classes:
+        ordered = sorted(those, key=lambda s: (s.cost, s.kind))
+        found += [(each, [s for s in ordered if s.cost < each.cost][:_CHEAPEST]) for each in ordered]
+    return sorted((pair for pair in found if pair[1]), key=lambda pair: (pair[0].cost, pair[0].kind))
+
+
+def _compare(left: Spelled, others: Sequence[Spelled], trials: Trials) -> None:
+    """Try cheaper regions in the place of one, with each order of the operands that makes them equal, until a rule is
+    right or such a one is known."""
+    for right in others:
+        for places in orders(right.fed, left.fed, _ORDERS):
+            chosen = {right.operands[i]: left.operands[k] for i, k in places.items()}
+            for hit in hits(left.sample, right.spelling, chosen):
+                found = trials.take(Candidate(hit, left.driver, Stage.CANONICALIZE, left.model))
+                if found is None or found.is_right or found.status == KNOWN:
+                    return
