@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +21,16 @@ from onnxrewrite.suite.discovery.region_spelling import Spelling, hits, orders, 
 from onnxrewrite.suite.discovery.result_fingerprint import rounded
 from onnxrewrite.suite.discovery.sampled_region import SampledRegion, sampled
 from onnxrewrite.suite.discovery.search_request import Part, Request
-from onnxrewrite.suite.discovery.substitute import model_of
+from onnxrewrite.suite.discovery.substitute import model_of, results_of
 
 THE_CORPUS = "the corpus"
 """The name of the part that compares the regions of all models."""
 
-_CHEAPEST = 4
+_CHEAPEST = 6
 """With so many cheaper ones each region is compared."""
 
 _ORDERS = 6
-"""So many ways are tried to give one region the operands of another."""
+"""In so many orders a region is given its operands."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,32 @@ class Spelled:
         """The numbers of these operands."""
         return tuple(i for i, o in enumerate(self.sample.operands) if not o.is_constant)
 
-    @property
-    def key(self) -> object:
-        """Equal for regions that may compute the same: the kinds of what they are fed, and their fingerprints."""
-        return tuple(sorted(self.fed)), *(rounded(r) for r in self.sample.results)
+    def ways(self) -> Iterator[Way]:
+        """It with its operands in each order that their kinds allow, in its own order first."""
+        own = {i: i for i in range(len(self.sample.operands))}
+        for places in orders(self.fed, self.fed, _ORDERS):
+            chosen = {self.operands[i]: self.operands[k] for i, k in places.items()}
+            graph = self.spelling.over({**own, **chosen})
+            is_own = all(i == k for i, k in chosen.items())
+            results = self.sample.results if is_own else results_of(graph, self.sample)
+            if results is not None:
+                names = {i: self.sample.operands[k].name for i, k in chosen.items()}
+                yield Way(self, names, (tuple(sorted(self.fed)), *map(rounded, results)))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A region with its operands in some order.
+
+    Attributes:
+        region: The region.
+        names: The names of what its operands are fed.
+        key: Equal for regions that may compute the same: the kinds of what they are fed, and their fingerprints.
+    """
+
+    region: Spelled
+    names: Mapping[int, str]
+    key: object
 
 
 def part_of(models: Sequence[Path]) -> Part:
@@ -86,20 +108,26 @@ def search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[F
     def searched(journal: Journal) -> Searched:
         start, trials = time.perf_counter(), Trials(request, part, journal)
         counts = _Counts([], 0)
-        classes: dict[object, list[Spelled]] = defaultdict(list)
-        for each in _regions(trials, counts):
-            classes[each.key].append(each)
+        ways: list[Way] = []
+        classes: dict[object, list[Way]] = defaultdict(list)
+        for region in _regions(trials, counts):
+            own = list(region.ways())
+            ways.append(own[0])
+            for each in own:
+                classes[each.key].append(each)
         pairs = 0
-        for left, others in _pairs(classes.values()):
-            pairs += len(others)
-            if trials.begin(f"{left.kind} as another"):
-                _compare(left, others, trials)
+        for left in sorted(ways, key=lambda way: (way.region.cost, way.region.kind)):
+            others = sorted(classes[left.key], key=lambda way: (way.region.cost, way.region.kind))
+            cheaper = [way for way in others if way.region.cost < left.region.cost]
+            pairs += len(cheaper)
+            if cheaper and trials.begin(f"{left.region.kind} as another"):
+                _compare(left.region, cheaper[:_CHEAPEST], trials)
                 trials.end()
         return Searched(
             part.name,
             len(counts.kinds),
             counts.left,
-            sum(map(len, classes.values())),
+            len(ways),
             pairs,
             trials.died(counts.kinds),
             is_complete=not request.is_over,
@@ -143,22 +171,12 @@ def _is_one_number(result: np.ndarray) -> bool:
     return bool(np.ptp(result.astype(np.float64)) == 0)
 
 
-def _pairs(classes: Iterable[Sequence[Spelled]]) -> list[tuple[Spelled, list[Spelled]]]:
-    """Regions, each with the cheaper ones that may compute the same, the cheapest first; regions of few nodes first."""
-    found = []
-    for those in classes:
-        ordered = sorted(those, key=lambda s: (s.cost, s.kind))
-        found += [(each, [s for s in ordered if s.cost < each.cost][:_CHEAPEST]) for each in ordered]
-    return sorted((pair for pair in found if pair[1]), key=lambda pair: (pair[0].cost, pair[0].kind))
-
-
-def _compare(left: Spelled, others: Sequence[Spelled], trials: Trials) -> None:
-    """Try cheaper regions in the place of one, with each order of the operands that makes them equal, until a rule is
-    right or such a one is known."""
+def _compare(left: Spelled, others: Sequence[Way], trials: Trials) -> None:
+    """Try cheaper regions in the place of one, until a rule is right or such a one is known."""
+    number = {o.name: i for i, o in enumerate(left.sample.operands)}
     for right in others:
-        for places in orders(right.fed, left.fed, _ORDERS):
-            chosen = {right.operands[i]: left.operands[k] for i, k in places.items()}
-            for hit in hits(left.sample, right.spelling, chosen):
-                found = trials.take(Candidate(hit, left.driver, Stage.CANONICALIZE, left.model))
-                if found is None or found.is_right or found.status == KNOWN:
-                    return
+        chosen = {i: number[name] for i, name in right.names.items()}
+        for hit in hits(left.sample, right.region.spelling, chosen):
+            found = trials.take(Candidate(hit, left.driver, Stage.CANONICALIZE, left.model))
+            if found is None or found.is_right or found.status == KNOWN:
+                return
