@@ -47,7 +47,7 @@ def discover_line(data: Plain) -> str:
 
 
 def _modes(data: Plain) -> list[str]:
-    """What was compared with what."""
+    """The modes of the search."""
     asked = {m["by"] for m in data["models"]}
     return [by for by in _MODES if by in asked]
 
@@ -86,7 +86,7 @@ def _facts(data: Plain, *, verbose: bool) -> Iterator[tuple[str, str]]:
 
 
 def _extent(by: str, parts: list[Plain]) -> Iterator[tuple[str, str]]:
-    """How much was looked at in one mode."""
+    """The extent of one mode."""
     total = {name: sum(m[name] for m in parts) for name in ("regions", "left", "sampled", "evaluations", "cut_short")}
     left = f", {total['left']} more left out" if total["left"] else ""
     if by == "kernels":

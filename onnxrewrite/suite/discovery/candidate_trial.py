@@ -1,4 +1,4 @@
-"""What becomes of a candidate: written as a rule, looked up among those that there are, tried, proved and timed."""
+"""Candidates on trial: each is written as a rule, looked up among those that there are, tried, proved and timed."""
 
 from __future__ import annotations
 

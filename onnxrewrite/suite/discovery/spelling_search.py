@@ -140,7 +140,7 @@ def search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[F
 
 @dataclass
 class _Counts:
-    """How many regions there are: the digests of all, and the number of those that were left out."""
+    """The digests of all regions, and the number of those that were left out."""
 
     kinds: list[str]
     left: int
