@@ -128,8 +128,8 @@ class Family:
         shape = tuple(SIZES.values())
         for name in self.floats.split():
             drawn = rng.standard_normal(shape)
-            moved = drawn / 2 + 2 * rng.standard_normal(shape[:1])[:, None] + 2 * rng.standard_normal(shape[1:])
-            yield _operand(name, np.round(moved * 2) / 2 if is_special else drawn)
+            moved = drawn / 2 + 2 * rng.standard_normal(shape[:1])[:, None] + rng.standard_normal(shape[1:])
+            yield _operand(name, np.round(moved) if is_special else drawn)
         for name in self.masks.split():
             yield _operand(name, rng.random(shape) < 0.5)
         for number in self.numbers:

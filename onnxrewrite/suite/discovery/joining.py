@@ -25,11 +25,13 @@ class Hit:
         region: The region.
         substitute: Its substitute, before what ``relations`` take.
         relations: The ways from the results of the substitute to those of the region.
+        is_of_one_shape: True if it is known to be wrong for operands that are broadcast.
     """
 
     region: SampledRegion
     substitute: Substitute
     relations: tuple[Relation, ...]
+    is_of_one_shape: bool = False
 
 
 @dataclass

@@ -19,8 +19,9 @@ from onnxrewrite.ruletest.modular import check_ring
 from onnxrewrite.suite.discovery.enumeration import operands
 from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.region_cost import Cost, cost_of
-from onnxrewrite.suite.discovery.result_fingerprint import Relation, relation
+from onnxrewrite.suite.discovery.result_fingerprint import Relation, is_same
 from onnxrewrite.suite.discovery.sampled_region import FEW, Operand, SampledRegion
+from onnxrewrite.suite.discovery.spelling_variations import may_be_broadcast, may_take_over
 from onnxrewrite.suite.discovery.substitute import (
     Given,
     Inner,
@@ -33,7 +34,6 @@ from onnxrewrite.suite.discovery.substitute import (
     model_of,
     results_of,
 )
-from onnxrewrite.system.arrays import Array
 
 _RUNS = 2
 """In exact arithmetic, both spellings are compared at so many inputs."""
@@ -132,7 +132,7 @@ def _given(value: ir.Value, facts: Facts) -> Given | None:
 
 def hits(left: SampledRegion, right: Spelling, chosen: Mapping[int, int]) -> Iterator[Hit]:
     """A region with another in its place, if that is cheaper and computes the same: first with what the two have in
-    common taken over from the one, then with all constants and attributes as they are.
+    common taken over from the one, if it may change, then with all constants and attributes as they are.
 
     Args:
         left: The region that is to be replaced.
@@ -149,7 +149,9 @@ def hits(left: SampledRegion, right: Spelling, chosen: Mapping[int, int]) -> Ite
     if not _is_equal(own, left) or not is_cheaper(own, whole.graph, left) or differs(whole.graph, own, left):
         return
     equal = tuple(Relation() for _ in left.results)
-    yield from (Hit(left, each, equal) for each in dict.fromkeys((general, own)))
+    is_of_one_shape = not may_be_broadcast(whole.graph, own, left)
+    kept = [general] if may_take_over(whole.graph, general, left) else []
+    yield from (Hit(left, each, equal, is_of_one_shape) for each in dict.fromkeys((*kept, own)))
 
 
 def is_cheaper(one: Substitute, other: Substitute, region: SampledRegion) -> bool:
@@ -175,16 +177,6 @@ def _is_equal(graph: Substitute, left: SampledRegion) -> bool:
     """True if a graph computes what the region does at the region's numbers, in its shape and dtype."""
     found = results_of(graph, left)
     return found is not None and all(map(is_same, found, left.results))
-
-
-def is_same(one: Array, other: Array) -> bool:
-    """True if two results are equal, in their shapes and kinds, too."""
-    if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
-        return False
-    if one.dtype.kind != "f":
-        return bool(np.array_equal(one, other))
-    way = relation(one, other)
-    return way is not None and way.is_equality
 
 
 def _same_constant(given: Given, known: Sequence[Operand]) -> int | None:

@@ -100,6 +100,16 @@ def relation(found: Array, wanted: Array) -> Relation | None:
     return None
 
 
+def is_same(one: Array, other: Array) -> bool:
+    """True if two results are equal, in their shapes and kinds, too."""
+    if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
+        return False
+    if one.dtype.kind != "f":
+        return bool(np.array_equal(one, other))
+    way = relation(one, other)
+    return way is not None and way.is_equality
+
+
 _OTHERWISE = 0.02
 """The share of integers of eight bits that may be rounded otherwise."""
 

@@ -41,11 +41,13 @@ class Guard:
         condition: A Python expression of the match ``m``.
         reason: What is told where it does not hold.
         is_of_result: True if it compares the shape of an operand with that of the result.
+        is_of_operands: True if it compares the shapes of two operands.
     """
 
     condition: str
     reason: str
     is_of_result: bool = False
+    is_of_operands: bool = False
 
     @property
     def line(self) -> str:
@@ -339,7 +341,8 @@ def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
     for i, first in enumerate(tensors):
         for second in tensors[i + 1 :]:
             reason = f"{first} and {second} must have one shape"
-            yield Guard(f"same_shape(m.shape({first}), m.shape({second}))", reason)
+            condition = f"same_shape(m.shape({first}), m.shape({second}))"
+            yield Guard(condition, reason, is_of_operands=True)
     for name in tensors:
         reason = f"{name} must have the shape of the result"
         yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True)

@@ -22,8 +22,7 @@ from onnxrewrite.ir.target import type_string
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.suite.discovery.graph_families import OPSET, Family, Form
 from onnxrewrite.suite.discovery.region_cost import Cost, cost_of
-from onnxrewrite.suite.discovery.region_spelling import is_same
-from onnxrewrite.suite.discovery.result_fingerprint import rounded
+from onnxrewrite.suite.discovery.result_fingerprint import is_same, rounded
 from onnxrewrite.suite.discovery.sampled_region import Operand, is_finite
 from onnxrewrite.suite.discovery.substitute import Inner, Operator, Read, Substitute, model_of
 from onnxrewrite.system.arrays import Array, is_tensor

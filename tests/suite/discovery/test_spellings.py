@@ -66,6 +66,33 @@ def test_what_both_have_in_common_is_captured():
 @pytest.mark.parametrize(
     ("dear", "cheap"),
     [
+        ("float[b,8] x; m = Max(x, 1.0)  y = Relu(m)", "float[b,8] x; y = Max(x, 1.0)"),
+        (
+            "float[b,8] x; s = ReduceSum(x, {0})  y = Slice(s, {1}, {3}, {1})",
+            "float[b,8] x; s = Slice(x, {1}, {3}, {1})  y = ReduceSum(s, {0})",
+        ),
+    ],
+    ids=["a constant of another sign", "an axis that is the other one's"],
+)
+def test_what_holds_of_one_constant_only_is_not_captured(dear: str, cheap: str):
+    (exact,) = as_another(dear, cheap)
+    assert all(p.origin.kind == "literal" for n in exact.substitute.nodes for _, p in n.parameters)
+    assert all(exact.region.operands[i].is_required for i in exact.substitute.read())
+
+
+def test_what_is_wrong_of_operands_that_are_broadcast_requires_one_shape():
+    dear = "float[b,8] x; float[b,8] z;  c = Concat<axis=0>(x, z)  y = ReduceSum(c, {0})"
+    cheap = "float[b,8] x; float[b,8] z;  a = Add(x, z)  y = ReduceSum(a, {0})"
+    assert {h.is_of_one_shape for h in as_another(dear, cheap)} == {True}
+    twice = "float[b,8] x; float[b,8] z;  d = Sub(x, z)  n = Neg(d)  p = Neg(n)  y = Neg(p)"
+    assert {h.is_of_one_shape for h in as_another(twice, "float[b,8] x; float[b,8] z;  d = Sub(x, z)  y = Neg(d)")} == {
+        False
+    }
+
+
+@pytest.mark.parametrize(
+    ("dear", "cheap"),
+    [
         ("float[b,8] x; n = Neg(x)  y = Relu(n)", "float[b,8] x; y = Relu(x)"),
         ("float[b,8] x; a = Abs(x)  y = Mul(a, 2.0)", "float[b,8] x; y = Abs(x)"),
         ("float[b,8] x; y = Mul(x, 2.0)", "float[b,8] x; n = Neg(x)  y = Mul(n, -2.0)"),
