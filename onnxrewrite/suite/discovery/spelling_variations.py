@@ -33,9 +33,11 @@ def may_take_over(left: Substitute, right: Substitute, region: SampledRegion) ->
         right: Another one; its parameters have their origins in the region.
         region: The region.
     """
-    shared = list(
-        dict.fromkeys((n, p) for node in right.nodes for n, p in node.parameters if p.origin.kind != "literal")
-    )
+    constants = _with_constants(region.operands, set(right.read()))
+    if any(_differ(left, right, replace(region, operands=each)) for each in constants):
+        return False
+    found = ((n, p) for node in right.nodes for n, p in node.parameters if p.origin.kind != "literal")
+    shared = list(dict.fromkeys(found))
     values = [list(_values(p.value)) for _, p in shared]
     for chosen in itertools.islice(itertools.product(*values), _VARIATIONS):
         changed = {(name, p.origin): value for (name, p), value in zip(shared, chosen, strict=True)}
