@@ -210,16 +210,17 @@ def _schema(node: ir.Node, facts: Facts) -> schema.Schema | None:
     return schema.schema(node.domain, node.op_type, facts.version(node))
 
 
-def orders(kinds: Sequence[str], wanted: Sequence[str], most: int) -> Iterator[dict[int, int]]:
-    """Ways to give operands of some kinds those of the same kinds, each once: the number of one to that of another.
+def orders(kinds: Sequence[str], most: int) -> Iterator[dict[int, int]]:
+    """Ways to give operands the places of others of their kind: the number of one to that of another, its own first.
 
     Args:
-        kinds: The kinds of the operands that want one.
-        wanted: The kinds of the operands that there are.
+        kinds: The kinds of the operands.
         most: So many ways at the most.
     """
-    if sorted(kinds) != sorted(wanted):
-        return
-    ways = itertools.permutations(range(len(wanted)))
-    found = (way for way in ways if [wanted[k] for k in way] == list(kinds))
+    ways = itertools.permutations(range(len(kinds)))
+    found = (way for way in itertools.islice(ways, _WAYS) if [kinds[k] for k in way] == list(kinds))
     yield from (dict(enumerate(way)) for way in itertools.islice(found, most))
+
+
+_WAYS = 5040
+"""So many orders of operands are looked at."""

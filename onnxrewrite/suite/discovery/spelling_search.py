@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxrewrite.authoring.region import Region
 from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Stage
@@ -22,6 +23,7 @@ from onnxrewrite.suite.discovery.result_fingerprint import rounded
 from onnxrewrite.suite.discovery.sampled_region import SampledRegion, sampled
 from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.suite.discovery.substitute import model_of, results_of
+from onnxrewrite.system.arrays import Array
 
 THE_CORPUS = "the corpus"
 """The name of the part that compares the regions of all models."""
@@ -35,13 +37,13 @@ _ORDERS = 6
 
 @dataclass(frozen=True)
 class Spelled:
-    """A region of the corpus that runs.
+    """A region of the corpus that runs; what it computes is not kept.
 
     Attributes:
         kind: The digest of its structure.
         driver: Of its model.
         model: The path of that.
-        sample: The region with what it computes.
+        region: The region.
         spelling: It as a small graph.
         cost: What that costs.
     """
@@ -49,31 +51,9 @@ class Spelled:
     kind: str
     driver: Driver
     model: str
-    sample: SampledRegion
+    region: Region
     spelling: Spelling
     cost: Cost
-
-    @property
-    def fed(self) -> tuple[str, ...]:
-        """The kinds of the operands that it is fed: their dtypes and sizes."""
-        return tuple(o.name.rpartition("_")[0] for o in self.sample.operands if not o.is_constant)
-
-    @property
-    def operands(self) -> tuple[int, ...]:
-        """The numbers of these operands."""
-        return tuple(i for i, o in enumerate(self.sample.operands) if not o.is_constant)
-
-    def ways(self) -> Iterator[Way]:
-        """It with its operands in each order that their kinds allow, in its own order first."""
-        own = {i: i for i in range(len(self.sample.operands))}
-        for places in orders(self.fed, self.fed, _ORDERS):
-            chosen = {self.operands[i]: self.operands[k] for i, k in places.items()}
-            graph = self.spelling.over({**own, **chosen})
-            is_own = all(i == k for i, k in chosen.items())
-            results = self.sample.results if is_own else results_of(graph, self.sample)
-            if results is not None:
-                names = {i: self.sample.operands[k].name for i, k in chosen.items()}
-                yield Way(self, names, (tuple(sorted(self.fed)), *map(rounded, results)))
 
 
 @dataclass(frozen=True)
@@ -81,12 +61,12 @@ class Way:
     """A region with its operands in some order.
 
     Attributes:
-        region: The region.
+        spelled: The region.
         names: The names of what its operands are fed.
         key: Equal for regions that may compute the same: the kinds of what they are fed, and their fingerprints.
     """
 
-    region: Spelled
+    spelled: Spelled
     names: Mapping[int, str]
     key: object
 
@@ -110,18 +90,16 @@ def search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[F
         counts = _Counts([], 0)
         ways: list[Way] = []
         classes: dict[object, list[Way]] = defaultdict(list)
-        for region in _regions(trials, counts):
-            own = list(region.ways())
-            ways.append(own[0])
+        for own in _regions(trials, counts):
+            ways += own[:1]
             for each in own:
                 classes[each.key].append(each)
         pairs = 0
-        for left in sorted(ways, key=lambda way: (way.region.cost, way.region.kind)):
-            others = sorted(classes[left.key], key=lambda way: (way.region.cost, way.region.kind))
-            cheaper = [way for way in others if way.region.cost < left.region.cost]
+        for left in sorted(ways, key=_order):
+            cheaper = [way for way in sorted(classes[left.key], key=_order) if way.spelled.cost < left.spelled.cost]
             pairs += len(cheaper)
-            if cheaper and trials.begin(f"{left.region.kind} as another"):
-                _compare(left.region, cheaper[:_CHEAPEST], trials)
+            if cheaper and trials.begin(f"{left.spelled.kind} as another"):
+                _compare(left.spelled, cheaper[:_CHEAPEST], trials)
                 trials.end()
         return Searched(
             part.name,
@@ -146,7 +124,11 @@ class _Counts:
     left: int
 
 
-def _regions(trials: Trials, counts: _Counts) -> Iterator[Spelled]:
+def _order(way: Way) -> tuple[Cost, str]:
+    return way.spelled.cost, way.spelled.kind
+
+
+def _regions(trials: Trials, counts: _Counts) -> Iterator[list[Way]]:
     """The regions of all models that run, each kind once, as canonicalization leaves them."""
     request, met = trials.request, set[str]()
     for model in trials.part.models:
@@ -163,20 +145,38 @@ def _regions(trials: Trials, counts: _Counts) -> Iterator[Spelled]:
             made = sampled(region, facts, request.seed) if graph is not None else None
             if graph is not None and made is not None and not any(map(_is_one_number, made.results)):
                 cost = cost_of(model_of(graph.graph, made.operands, made.opset))
-                yield Spelled(kind, driver, str(model), made, graph, cost)
+                yield list(_ways(Spelled(kind, driver, str(model), region, graph, cost), made))
             trials.end()
 
 
-def _is_one_number(result: np.ndarray) -> bool:
+def _is_one_number(result: Array) -> bool:
     return bool(np.ptp(result.astype(np.float64)) == 0)
+
+
+def _ways(spelled: Spelled, sample: SampledRegion) -> Iterator[Way]:
+    """A region with its operands in each order that their kinds allow, in its own order first."""
+    given = [i for i, o in enumerate(sample.operands) if not o.is_constant]
+    kinds = [sample.operands[i].name.rpartition("_")[0] for i in given]
+    own = {i: i for i in range(len(sample.operands))}
+    for places in orders(kinds, _ORDERS):
+        chosen = {given[i]: given[k] for i, k in places.items()}
+        graph = spelled.spelling.over({**own, **chosen})
+        is_own = all(i == k for i, k in chosen.items())
+        results = sample.results if is_own else results_of(graph, sample)
+        if results is not None:
+            names = {i: sample.operands[k].name for i, k in chosen.items()}
+            yield Way(spelled, names, (tuple(sorted(kinds)), *map(rounded, results)))
 
 
 def _compare(left: Spelled, others: Sequence[Way], trials: Trials) -> None:
     """Try cheaper regions in the place of one, until a rule is right or such a one is known."""
-    number = {o.name: i for i, o in enumerate(left.sample.operands)}
+    sample = sampled(left.region, left.driver.facts(left.region.graph), trials.request.seed)
+    if sample is None:
+        return
+    number = {o.name: i for i, o in enumerate(sample.operands)}
     for right in others:
         chosen = {i: number[name] for i, name in right.names.items()}
-        for hit in hits(left.sample, right.region.spelling, chosen):
+        for hit in hits(sample, right.spelled.spelling, chosen):
             found = trials.take(Candidate(hit, left.driver, Stage.CANONICALIZE, left.model))
             if found is None or found.is_right or found.status == KNOWN:
                 return

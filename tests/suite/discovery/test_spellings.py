@@ -104,9 +104,9 @@ def test_what_is_no_cheaper_spelling(dear: str, cheap: str):
 
 
 def test_orders_of_operands():
-    assert list(orders(["f", "f"], ["f", "f"], 6)) == [{0: 0, 1: 1}, {0: 1, 1: 0}]
-    assert list(orders(["f", "b"], ["b", "f"], 6)) == [{0: 1, 1: 0}]
-    assert list(orders(["f"], ["b"], 6)) == []
+    assert list(orders(["f", "f"], 6)) == [{0: 0, 1: 1}, {0: 1, 1: 0}]
+    assert list(orders(["f", "b", "f"], 6)) == [{0: 0, 1: 1, 2: 2}, {0: 2, 1: 1, 2: 0}]
+    assert len(list(orders(["f"] * 5, 6))) == 6
 
 
 def test_operators_count_before_bytes():
