@@ -73,11 +73,14 @@ def _narrowed(operands: Sequence[Operand]) -> Iterator[tuple[Operand, ...]]:
 
 
 def _differ(one: Substitute, other: Substitute, region: SampledRegion) -> bool:
-    """True if two graphs compute results of the same shapes, and not the same; other shapes are for others to see."""
+    """True if the first of two graphs runs, and the second does not or computes something else of the same shapes.
+
+    Other shapes are for those to see who know the shapes.
+    """
     ours, theirs = results_of(one, region), results_of(other, region)
-    if ours is None or theirs is None or [a.shape for a in ours] != [b.shape for b in theirs]:
-        return False
-    return not all(map(is_same, ours, theirs))
+    if ours is None or theirs is None:
+        return ours is not None
+    return [a.shape for a in ours] == [b.shape for b in theirs] and not all(map(is_same, ours, theirs))
 
 
 def _values(value: Plain) -> Iterator[Plain]:

@@ -172,7 +172,8 @@ def model_of(substitute: Substitute, operands: Sequence[Operand], opset: int) ->
     ends: dict[Read, str] = {r: f"result_{k}" for k, r in enumerate(substitute.results) if isinstance(r, Inner)}
     names |= ends
     constants = [numpy_helper.from_array(each.array, names[each]) for each in substitute.constants]
-    constants += [numpy_helper.from_array(o.array, o.name) for o in read.values() if o.is_constant]
+    known = {o.name: o.array for o in read.values() if o.is_constant}  # equal ones have one name
+    constants += [numpy_helper.from_array(array, name) for name, array in known.items()]
     nodes = []
     for number, node in enumerate(substitute.nodes):
         wanted = {r.output for r in _all_reads(substitute) if r.node == number}

@@ -103,6 +103,15 @@ def test_what_is_no_cheaper_spelling(dear: str, cheap: str):
     assert as_another(dear, cheap) == []
 
 
+def test_equal_constants_are_one():
+    region = whole("float[b,8] x; p = Mul(x, 0.3)  q = Sub(p, 0.3)  y = Relu(q)")
+    again = SampledRegion(region.region, region.facts, (*region.operands, region.operands[-1]), (), ())
+    graph = spelling(region.region, region.facts)
+    assert graph is not None
+    doubled = graph.over({0: 0, 1: 1, 2: len(region.operands)})
+    assert [t.name for t in model_of(doubled, again.operands, 17).graph.initializer] == [region.operands[1].name]
+
+
 def test_orders_of_operands():
     assert list(orders(["f", "f"], 6)) == [{0: 0, 1: 1}, {0: 1, 1: 0}]
     assert list(orders(["f", "b", "f"], 6)) == [{0: 0, 1: 1, 2: 2}, {0: 2, 1: 1, 2: 0}]
