@@ -109,6 +109,7 @@ class Pool:
             ]
         ]
         self._refused: set[object] = set()
+        self._cheapest: dict[int, Term] = {}
         self._met = len(self.operands)
         self._known: dict[object, list[Term]] = defaultdict(list)
         for term in self._layers[0]:
@@ -139,12 +140,15 @@ class Pool:
         same = next((each for each in known if each.is_same(term)), None)
         if same is None:
             known.append(term)
-            layer[id(term)] = [term]
+            layer[term.number] = [term]
             self.classes += 1
-        elif id(same) in layer:
-            layer[id(same)].append(term)
-        elif self._cost(same) < self._cost(term):
-            self.pairs.append(Pair(term, same))
+            return
+        if same.number in layer:
+            layer[same.number].append(term)
+            return
+        cheapest = self._cheapest.get(same.number, same)
+        if self._cost(cheapest) < self._cost(term):
+            self.pairs.append(Pair(term, cheapest))
 
     def _settled(self, members: Sequence[Term]) -> Term:
         """The cheapest graph of a class, which is built upon; the others are dearer, or not needed."""
@@ -152,6 +156,7 @@ class Pool:
             return members[0]
         costs = [self._cost(m) for m in members]
         best = min(range(len(members)), key=lambda i: costs[i])
+        self._cheapest[members[0].number] = members[best]
         self.pairs += [Pair(m, members[best]) for m, c in zip(members, costs, strict=True) if costs[best] < c]
         return members[best]
 
