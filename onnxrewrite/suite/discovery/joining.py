@@ -18,6 +18,19 @@ from onnxrewrite.system.arrays import Array, Floats
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """Shapes of operands at which a substitute is wrong.
+
+    Attributes:
+        operands: The shapes of the region's operands.
+        result: The shape of the region's first result.
+    """
+
+    operands: tuple[tuple[int, ...], ...]
+    result: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Hit:
     """A substitute that computes what a region does, but for order and scale.
 
@@ -25,13 +38,13 @@ class Hit:
         region: The region.
         substitute: Its substitute, before what ``relations`` take.
         relations: The ways from the results of the substitute to those of the region.
-        is_of_one_shape: True if it is known to be wrong for operands that are broadcast.
+        misfits: Shapes at which the substitute is known to be wrong.
     """
 
     region: SampledRegion
     substitute: Substitute
     relations: tuple[Relation, ...]
-    is_of_one_shape: bool = False
+    misfits: tuple[Misfit, ...] = ()
 
 
 @dataclass

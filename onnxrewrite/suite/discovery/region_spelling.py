@@ -21,7 +21,7 @@ from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.region_cost import Cost, cost_of
 from onnxrewrite.suite.discovery.result_fingerprint import Relation, is_same
 from onnxrewrite.suite.discovery.sampled_region import FEW, Operand, SampledRegion
-from onnxrewrite.suite.discovery.spelling_variations import may_be_broadcast, may_take_over
+from onnxrewrite.suite.discovery.spelling_variations import may_take_over, misfits
 from onnxrewrite.suite.discovery.substitute import (
     Given,
     Inner,
@@ -149,9 +149,9 @@ def hits(left: SampledRegion, right: Spelling, chosen: Mapping[int, int]) -> Ite
     if not _is_equal(own, left) or not is_cheaper(own, whole.graph, left) or differs(whole.graph, own, left):
         return
     equal = tuple(Relation() for _ in left.results)
-    is_of_one_shape = not may_be_broadcast(whole.graph, own, left)
+    wrong = tuple(misfits(whole.graph, own, left))
     kept = [general] if may_take_over(whole.graph, general, left) else []
-    yield from (Hit(left, each, equal, is_of_one_shape) for each in dict.fromkeys((*kept, own)))
+    yield from (Hit(left, each, equal, wrong) for each in dict.fromkeys((*kept, own)))
 
 
 def is_cheaper(one: Substitute, other: Substitute, region: SampledRegion) -> bool:

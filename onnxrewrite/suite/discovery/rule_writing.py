@@ -41,13 +41,13 @@ class Guard:
         condition: A Python expression of the match ``m``.
         reason: What is told where it does not hold.
         is_of_result: True if it compares the shape of an operand with that of the result.
-        is_of_operands: True if it compares the shapes of two operands.
+        compares: The names of the operands whose shapes are to be equal; a single one's to the shape of the result.
     """
 
     condition: str
     reason: str
     is_of_result: bool = False
-    is_of_operands: bool = False
+    compares: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -118,6 +118,20 @@ class RuleWriter:
         matches = list(matched(rule, self.writing.driver).values())
         proposed = _vocabulary(self.writing.names, matches[0] if matches else None, rule)
         return [g for g in proposed if all(g.holds(m, rule) for m in matches)]
+
+    def fitting(self, known: Sequence[Guard]) -> list[Guard]:
+        """The preconditions, of some, that keep away the shapes at which the substitute is known to be wrong: for each
+        the first that does, those of one operand first."""
+        numbers = {o.value: i for i, o in enumerate(self.hit.region.operands)}
+        named = {name: numbers[s.values[0]] for s, name in self.writing.names.items() if s.values[0] in numbers}
+        found: dict[Guard, None] = {}
+        for misfit in self.hit.misfits:
+            for guard in sorted(known, key=lambda g: len(g.compares)):
+                shapes = {misfit.operands[named[name]] for name in guard.compares if name in named}
+                if len(shapes | ({misfit.result} if len(guard.compares) == 1 else set())) > 1:
+                    found[guard] = None
+                    break
+        return list(found)
 
     @property
     def _needs_speedup(self) -> bool:
@@ -342,10 +356,10 @@ def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
         for second in tensors[i + 1 :]:
             reason = f"{first} and {second} must have one shape"
             condition = f"same_shape(m.shape({first}), m.shape({second}))"
-            yield Guard(condition, reason, is_of_operands=True)
+            yield Guard(condition, reason, compares=(first, second))
     for name in tensors:
         reason = f"{name} must have the shape of the result"
-        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True)
+        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True, (name,))
     for name in tensors:
         condition = f"same_shape(m.shape({name}), (m.shape(m.outputs[0]) or ())[-1:])"
         yield Guard(condition, f"{name} must be as long as the last axis", True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxrewrite.authoring.region import reads
+from onnxrewrite.suite.discovery.joining import Misfit
 from onnxrewrite.suite.discovery.result_fingerprint import is_same
 from onnxrewrite.suite.discovery.sampled_region import Operand, SampledRegion
 from onnxrewrite.suite.discovery.substitute import Operator, Origin, Parameter, Plain, Substitute, results_of
@@ -49,9 +50,13 @@ def may_take_over(left: Substitute, right: Substitute, region: SampledRegion) ->
     return True
 
 
-def may_be_broadcast(left: Substitute, right: Substitute, region: SampledRegion) -> bool:
-    """True if two graphs still compute the same where operands have size one along an axis."""
-    return not any(_differ(left, right, replace(region, operands=each)) for each in _narrowed(region.operands))
+def misfits(left: Substitute, right: Substitute, region: SampledRegion) -> Iterator[Misfit]:
+    """The shapes at which two graphs do not compute the same any more: one operand has size one along an axis."""
+    for operands in _narrowed(region.operands):
+        narrow = replace(region, operands=operands)
+        ours, theirs = results_of(left, narrow), results_of(right, narrow)
+        if ours is not None and (theirs is None or not all(map(is_same, ours, theirs))):
+            yield Misfit(tuple(o.array.shape for o in operands), ours[0].shape)
 
 
 def _with_constants(operands: Sequence[Operand], read: Container[int]) -> Iterator[tuple[Operand, ...]]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from discovery_models import regions, saved
+from discovery_models import driver_of, regions, saved
 
 from onnxrewrite.authoring.capture_checks import load_rule
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.suite.discovery import candidate_trial
 from onnxrewrite.suite.discovery.corpus_search import discover
+from onnxrewrite.suite.discovery.enumeration import enumerate_regions
 from onnxrewrite.suite.discovery.finding import KERNELS, KNOWN, REGIONS
 from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.region_cost import cost_of
 from onnxrewrite.suite.discovery.region_spelling import hits, orders, spelling
-from onnxrewrite.suite.discovery.sampled_region import SampledRegion
+from onnxrewrite.suite.discovery.rule_writing import RuleWriter
+from onnxrewrite.suite.discovery.sampled_region import SampledRegion, sampled
 from onnxrewrite.suite.discovery.search_request import Request
 from onnxrewrite.suite.discovery.spelling_search import part_of, search
 from onnxrewrite.suite.discovery.substitute import Given, model_of, results_of
@@ -80,14 +83,40 @@ def test_what_holds_of_one_constant_only_is_not_captured(dear: str, cheap: str):
     assert all(exact.region.operands[i].is_required for i in exact.substitute.read())
 
 
-def test_what_is_wrong_of_operands_that_are_broadcast_requires_one_shape():
-    dear = "float[b,8] x; float[b,8] z;  c = Concat<axis=0>(x, z)  y = ReduceSum(c, {0})"
-    cheap = "float[b,8] x; float[b,8] z;  a = Add(x, z)  y = ReduceSum(a, {0})"
-    assert {h.is_of_one_shape for h in as_another(dear, cheap)} == {True}
-    twice = "float[b,8] x; float[b,8] z;  d = Sub(x, z)  n = Neg(d)  p = Neg(n)  y = Neg(p)"
-    assert {h.is_of_one_shape for h in as_another(twice, "float[b,8] x; float[b,8] z;  d = Sub(x, z)  y = Neg(d)")} == {
-        False
-    }
+@pytest.mark.parametrize(
+    ("dear", "cheap", "wanted"),
+    [
+        (
+            "float[b,8] x; float[b,8] z;  c = Concat<axis=0>(x, z)  y = ReduceSum(c, {0})",
+            "float[b,8] x; float[b,8] z;  a = Add(x, z)  y = ReduceSum(a, {0})",
+            ["a and b must have one shape"],
+        ),
+        (
+            "float[b,8] x; float[b,8] z;  a = Sub(x, z)  b = Sub(a, x)  y = Relu(b)",
+            "float[b,8] x; float[b,8] z;  b = Neg(z)  y = Relu(b)",
+            ["x must have the shape of the result"],
+        ),
+        (
+            "float[b,8] x; float[b,8] z;  d = Sub(x, z)  n = Neg(d)  y = Neg(n)",
+            "float[b,8] x; float[b,8] z;  y = Sub(x, z)",
+            [],
+        ),
+    ],
+    ids=["a sum over both", "a result of one", "all that is read is broadcast"],
+)
+def test_what_is_wrong_of_operands_of_size_one_is_required(dear: str, cheap: str, wanted: list[str]):
+    left, right = whole(dear), whole(cheap)
+    graph = spelling(right.region, right.facts)
+    assert graph is not None
+    names = {o.value.name: i for i, o in enumerate(left.operands)}
+    fed = {i: names[o.value.name] for i, o in enumerate(right.operands) if not o.is_constant}
+    hit, *_ = hits(left, graph, fed)
+    driver = driver_of(dear)
+    region = next(r for r in enumerate_regions(driver).regions.values() if len(r.nodes) == len(left.region.nodes))
+    sample = sampled(region, driver.facts(region.graph))
+    assert sample is not None
+    writer = RuleWriter(driver, replace(hit, region=sample), Stage.CANONICALIZE, "m.onnx")
+    assert [g.reason for g in writer.fitting(writer.guards())] == wanted
 
 
 @pytest.mark.parametrize(
