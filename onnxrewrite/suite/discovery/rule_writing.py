@@ -214,13 +214,15 @@ class RuleWriter:
     def _body(self) -> list[str]:
         """The statements that build the substitute, and return what stands for the region's outputs."""
         nodes, results = self.hit.substitute.nodes, self.hit.substitute.results
-        if len(nodes) == 1 and len(results) == 1 and self.hit.relations[0].is_equality:
-            return [f"return {self._call(nodes[0])}"]
+        is_plain = [r.is_equality for r in self.hit.relations] == [True]
+        is_last = bool(nodes) and nodes[-1].outputs == 1 and results == (Inner(len(nodes) - 1),) and is_plain
         lines = []
-        for place, node in enumerate(nodes):
+        for place, node in enumerate(nodes[:-1] if is_last else nodes):
             wanted = {r.output for r in _inner_reads(nodes, results) if r.node == place}
             names = [_result(Inner(place, k), nodes) if k in wanted else "_" for k in range(node.outputs)]
             lines.append(f"{', '.join(names)} = {self._call(node)}")
+        if is_last:
+            return [*lines, f"return {self._call(nodes[-1])}"]
         made = list[str]()
         for place, (inner, way) in enumerate(zip(results, self.hit.relations, strict=True)):
             name = self._value(inner)

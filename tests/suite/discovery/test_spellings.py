@@ -132,6 +132,16 @@ def test_what_is_no_cheaper_spelling(dear: str, cheap: str):
     assert as_another(dear, cheap) == []
 
 
+def test_the_last_operator_is_returned_as_it_is_built():
+    hit, *_ = as_another("float[b,8] x; r = Relu(x)  y = ReduceMax(r)", "float[b,8] x; m = ReduceMax(x)  y = Relu(m)")
+    driver = driver_of("float[b,8] x; r = Relu(x)  y = ReduceMax(r)")
+    (region,) = (r for r in enumerate_regions(driver).regions.values() if len(r.nodes) == 2)
+    sample = sampled(region, driver.facts(region.graph))
+    assert sample is not None
+    writer = RuleWriter(driver, replace(hit, region=sample), Stage.CANONICALIZE, "m.onnx")
+    assert "result_1 = build.ReduceMax(m[data])\n    return build.Relu(result_1)\n" in writer.finished()[0]
+
+
 def test_equal_constants_are_one():
     region = whole("float[b,8] x; p = Mul(x, 0.3)  q = Sub(p, 0.3)  y = Relu(q)")
     again = SampledRegion(region.region, region.facts, (*region.operands, region.operands[-1]), (), ())
