@@ -1,12 +1,14 @@
 """Discovery: whether ``discover`` finds again what people have written, and anything that they have not.
 
-    python -m benchmarks.discover [--only again|new] [--models N] [--nodes N] [--regions N] [--count N] [--depth N]
-                                  [--budget SECONDS] [--jobs N] [--folder DIR] [--json FILE]
+    python -m benchmarks.discover [--only again|new] [--by kernels|regions|identities] [--models N] [--nodes N]
+                                  [--regions N] [--count N] [--depth N] [--budget SECONDS] [--jobs N] [--folder DIR]
+                                  [--json FILE]
 
 *again*: all rules of the lower stage are removed, and the golden and shared models are searched.  A rule that fires
 there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value by one of
 the same operators.  Only operators that compute something count, no view and no constant.
-*new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth.
+*new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth; in all modes of
+``discover``, or those that ``--by`` names.
 
 Goals: 60 % of the rules that fire are found again; ten new ones that are right, and faster by more than 3 % at some
 size.  ``--models N`` takes the first N models, golden models first.  The figures say of how many models they are.
@@ -19,7 +21,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +38,8 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.suite.discovery.corpus_search import Discovery, discover
-from onnxrewrite.suite.discovery.finding import FOUND, Finding
-from onnxrewrite.suite.discovery.model_search import Request
+from onnxrewrite.suite.discovery.finding import FOUND, KERNELS, MODES, Finding, Mode
+from onnxrewrite.suite.discovery.search_request import Request
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 
@@ -113,7 +115,7 @@ def again(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
     """Report how many of the rules that fire are found again."""
     lower = frozenset(r.name for r in library if r.stage is Stage.LOWER)
     places = [p for path in given.paths for p in fired(path, library)]
-    found = _discovered(given, "again", lower)
+    found = _discovered(given, "again", lower, (KERNELS,))
     known = found_again(places, found.findings)
     models: dict[str, set[str]] = defaultdict(set)
     for place in places:
@@ -130,7 +132,7 @@ def again(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
 
 def new(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
     """Report what is found that there is no rule for, and whether it is right at ten times the fuzzer's depth."""
-    found = _discovered(given, "new", frozenset())
+    found = _discovered(given, "new", frozenset(), given.request.by)
     fresh = [f for f in found.findings if f.status == FOUND]
     folder = given.folder / "new"
 
@@ -142,6 +144,7 @@ def new(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
     rows: list[report.Row] = [
         {
             "rule": f.name,
+            "by": f.by,
             "nodes": len(f.operators),
             "places": sum(map(len, f.places.values())),
             "models": len(f.places),
@@ -159,14 +162,8 @@ def new(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
     tell.goal(what, right, NEW, unit="rules", least=True)
 
 
-def _discovered(given: Options, part: str, without: frozenset[str]) -> Discovery:
-    asked = Request(
-        without=without,
-        nodes=given.request.nodes,
-        regions=given.request.regions,
-        count=given.request.count,
-        seed=given.request.seed,
-    )
+def _discovered(given: Options, part: str, without: frozenset[str], by: tuple[Mode, ...]) -> Discovery:
+    asked = replace(given.request, without=without, by=by)
     names = [str(path) for path in given.paths]
     return discover(names, given.folder / part, asked, jobs=given.jobs, budget=given.budget)
 
@@ -197,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
     options = report.parser(__doc__)
     options.add_argument("--only", nargs="+", choices=("again", "new"), default=("again", "new"))
+    options.add_argument("--by", nargs="+", choices=MODES, default=MODES, help="the modes of the part new")
     options.add_argument("--models", type=int, metavar="N", help="the first N models (default: all; 1 with --quick)")
     options.add_argument("--nodes", type=int, help="the most nodes of a region (default: 12; 4 with --quick)")
     options.add_argument("--regions", type=int, default=3000, help="the most regions of a model (default: 3000)")
@@ -208,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options.parse_args(arguments)
     paths = tuple(corpus()[: given.models or (1 if given.quick else None)])
     request = Request(
+        by=tuple(given.by),
         nodes=given.nodes or (4 if given.quick else 12),
         regions=given.regions,
         count=given.count or (20 if given.quick else INSTANCES),

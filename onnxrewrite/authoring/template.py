@@ -187,8 +187,8 @@ class Writing:
             )
 
     def _is_part(self, match: Match) -> bool:
-        """True if a match covers a node of one of the places."""
-        return any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
+        """True if a match covers a node of one of the places, or none at all, as a product that is 1 does."""
+        return not match.nodes or any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
 
     def cuts(self, rule: Rule) -> tuple[Cut, ...]:
         """The region, and one place for each operator that stands there instead of one of its own; as far as the

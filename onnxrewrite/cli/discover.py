@@ -1,7 +1,8 @@
-"""``onnxrewrite discover``: rules that nobody has written, from the regions of a corpus."""
+"""``onnxrewrite discover``: rules that nobody has written, from the regions of a corpus and from small graphs."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +15,32 @@ from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
 
 
+class ModeName(enum.StrEnum):
+    """Values of ``--by``."""
+
+    KERNELS = "kernels"
+    REGIONS = "regions"
+    IDENTITIES = "identities"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Extent:
     """The extent of the search."""
 
+    by: Annotated[
+        list[ModeName],
+        typer.Option(
+            "--by",
+            help="Compare regions with kernels, with each other's regions, or small graphs of no model.  Repeatable.",
+        ),
+    ] = field(default_factory=lambda: [ModeName.KERNELS])
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=24, metavar="N", help="The most nodes of a region.")] = 12
     regions: Annotated[
         int, typer.Option("--regions", min=1, metavar="N", help="The most regions of a model, the small ones first.")
     ] = 3000
+    graphs: Annotated[
+        int, typer.Option("--graphs", min=1, metavar="N", help="The most small graphs of a family of operators.")
+    ] = 5000
     count: Annotated[
         int | None, typer.Option("--count", min=1, metavar="N", help="Graphs to try each rule on, if not 160.")
     ] = None
@@ -46,21 +65,26 @@ class _Library:
 
 def discover(
     corpus: Annotated[
-        list[str], typer.Argument(metavar="CORPUS...", help="Models, folders or globs.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[CORPUS...]", help="Models, folders or globs; identities need none.", show_default=False
+        ),
+    ] = None,
+    *,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="The folder for rule files.", show_default=False)
     ],
-    *,
     extent: _Extent,
     library: _Library,
     told: options.DetailedOutput,
 ) -> None:
-    """Find regions of models that one kernel computes as well, and write the rules that say so.
+    """Find regions of models that a kernel or another region computes as well, and write the rules that say so.
 
-    Regions and kernels are compared by what they compute of the same random inputs.  What agrees becomes a rule, which
-    is tried on many graphs, taught the preconditions that these show it to need, and timed.  Rules that are right and
-    faster at some size are written, each as a file for --rules.  A run that was stopped goes on.
+    What is compared is compared by what it computes of the same random inputs: regions with kernels (--by kernels),
+    with other regions (--by regions), or all small graphs of some operators with each other (--by identities).  What
+    agrees becomes a rule, which is tried on many graphs, taught the preconditions that these show it to need, and
+    timed.  Rules that are right and faster at some size are written, each as a file for --rules.  A run that was
+    stopped goes on.
 
     Exit status: 0 done, also when nothing was found or the time ran out; 1 a model could not be searched; 2 bad
     arguments.
@@ -69,6 +93,8 @@ def discover(
     options.one_voice(told.quiet, told.verbose)
     if output.exists() and not output.is_dir():
         raise UsageError(f"-o {output}: is not a folder")
+    if not corpus and set(extent.by) != {ModeName.IDENTITIES}:
+        raise UsageError("CORPUS is missing: only --by identities needs no models")
     if extent.prove:
         from onnxrewrite.proof import require_prover
 
@@ -78,7 +104,7 @@ def discover(
     from onnxrewrite.rewrite import registry
     from onnxrewrite.ruletest.fuzz import INSTANCES
     from onnxrewrite.suite.discovery.corpus_search import discover as discovered
-    from onnxrewrite.suite.discovery.model_search import Request
+    from onnxrewrite.suite.discovery.search_request import Request
 
     known = registry.load(library.rules)
     left_out = frozenset(r.name for name in library.without for r in known.named(name))
@@ -86,15 +112,17 @@ def discover(
         rules=tuple(library.rules),
         without=left_out,
         target=library.target,
+        by=tuple(dict.fromkeys(each.value for each in extent.by)),
         nodes=extent.nodes,
         regions=extent.regions,
+        graphs=extent.graphs,
         count=extent.count or INSTANCES,
         seed=extent.seed,
         proves=extent.prove,
     )
     with progress_bar(wanted=not told.quiet) as progress:
         found = discovered(
-            corpus, output, request, jobs=extent.jobs, budget=extent.budget, slow=extent.slow, progress=progress
+            corpus or [], output, request, jobs=extent.jobs, budget=extent.budget, slow=extent.slow, progress=progress
         )
     data = found.to_json()
     write_json(data, told.json, report)

@@ -54,3 +54,19 @@ def test_a_broken_model_is_told(cli, model):
     done = cli("discover", "broken.onnx", "-o", "rules", "--nodes", 1)
     assert done.code == 1
     assert "broken.onnx" in done.out
+
+
+def test_several_modes(cli, model):
+    asked = "--by", "regions", "--by", "identities", "--nodes", 2, "--graphs", 8, "--count", 8
+    done = cli("discover", "m.onnx", "-o", "rules", *asked, "--budget", 0)
+    assert done.code == 0, done.err
+    assert "Spellings   0 regions, 0 pairs of one fingerprint" in done.out
+    assert "Identities  40 small graphs" in done.out
+    assert "the time ran out" in done.out
+    done = cli("discover", "-o", "rules", "--by", "identities", "--graphs", 8, "--budget", 0, "--quiet")
+    assert (done.code, done.out) == (0, "identities: nothing found\n")
+
+
+def test_identities_need_no_corpus(cli, model):
+    done = cli("discover", "-o", "rules", "--by", "identities", "--by", "regions")
+    assert (done.code, done.err) == (2, "onnxrewrite: CORPUS is missing: only --by identities needs no models\n")

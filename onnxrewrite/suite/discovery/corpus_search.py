@@ -1,4 +1,4 @@
-"""``discover``: a corpus searched, several models at a time, and the rules that were found, each in a file."""
+"""``discover``: a corpus searched, several parts at a time, and the rules that were found, each in a file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from pydantic import TypeAdapter
 
 from onnxrewrite.authoring.write import identifier_of
 from onnxrewrite.errors import ModelError
+from onnxrewrite.suite.discovery import identity_search, model_search, spelling_search
 from onnxrewrite.suite.discovery.finding import (
     FOUND,
+    IDENTITIES,
+    KERNELS,
     KNOWN,
+    MODES,
     NOT_TRIED,
     NOT_WRITTEN,
     REFUTED,
+    REGIONS,
     TOO_SLOW,
     Finding,
+    Mode,
     Searched,
 )
-from onnxrewrite.suite.discovery.model_search import Request, search
+from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.suite.sweeping.find import find
 from onnxrewrite.system.atomic import write_whole
 from onnxrewrite.system.plain import Json
@@ -41,10 +47,10 @@ _ORDER = (FOUND, TOO_SLOW, KNOWN, REFUTED, NOT_TRIED, NOT_WRITTEN)
 
 @dataclass(frozen=True)
 class Discovery:
-    """The findings of a corpus.
+    """The findings of a search.
 
     Attributes:
-        models: How each model was searched, in the order in which they were given.
+        models: How each part was searched: the models in the order in which they were given, then the other parts.
         findings: The candidates, each once: those that were found first, then the faster first.
         files: The rule files that were written, by the name of the rule.
         seconds: The time it took.
@@ -57,7 +63,7 @@ class Discovery:
 
     @property
     def is_complete(self) -> bool:
-        """True if the time sufficed, and every model could be searched."""
+        """True if the time sufficed, and every part could be searched."""
         return all(m.is_complete and not m.error for m in self.models)
 
     def to_json(self) -> dict[str, Json]:
@@ -82,13 +88,14 @@ def discover(
     slow: bool = False,
     progress: Progress | None = None,
 ) -> Discovery:
-    """Search models for regions that a kernel computes as well, and write the rules that say so.
+    """Search a corpus for regions that a kernel or another region computes as well, or small graphs for identities, and
+    write the rules that say so.
 
     Where an earlier run of the same request stopped, this one goes on: what a journal in the output folder tells is not
     done again.
 
     Args:
-        given: Folders, files, or patterns of ``glob``.
+        given: Folders, files, or patterns of ``glob``; identities are of no model.
         out: The folder for rule files and journals.
         request: What is asked for.
         jobs: The number of models at a time.
@@ -101,40 +108,59 @@ def discover(
         ModelError: The output cannot be written.
     """
     start = time.perf_counter()
-    models = [found.path for found in find(given, out)[0]]
+    parts = _parts(given, out, request.by)
     request.library  # noqa: B018  (what is wrong with the rules is told before anything is begun)
     asked = replace(request, deadline=None if budget is None else time.time() + budget)
-    searched: dict[Path, Searched] = {}
-    candidates: dict[Path, list[Finding]] = {}
-    for model, answer in _answers(asked, out / JOURNALS, models, jobs):
+    searched: dict[Part, Searched] = {}
+    candidates: dict[Part, list[Finding]] = {}
+    for part, answer in _answers(asked, out / JOURNALS, parts, jobs):
         if isinstance(answer, Died):
             told = f"the process that searched it {answer.how}"
-            searched[model] = Searched(str(model), is_complete=False, error=told)
+            searched[part] = Searched(part.name, is_complete=False, error=told, by=part.by)
         else:
-            searched[model], candidates[model] = answer
+            searched[part], candidates[part] = answer
         if progress is not None:
-            progress("search", len(searched), len(models) - len(searched))
-    findings = merged(f for model in models for f in candidates.get(model, ()))
+            progress("search", len(searched), len(parts) - len(searched))
+    findings = merged(f for part in parts for f in candidates.get(part, ()))
     files = _written([f for f in findings if f.status == FOUND or (slow and f.is_right)], out)
     seconds = time.perf_counter() - start
-    return Discovery(tuple(searched[m] for m in models), tuple(findings), files, seconds)
+    return Discovery(tuple(searched[p] for p in parts), tuple(findings), files, seconds)
+
+
+def _parts(given: Sequence[str | os.PathLike[str]], out: Path, by: Sequence[Mode]) -> list[Part]:
+    """The parts of a search, each of which has a process and a journal of its own."""
+    models = [found.path for found in find(given, out)[0]] if {KERNELS, REGIONS}.intersection(by) else []
+    made: dict[Mode, list[Part]] = {
+        KERNELS: [Part.of_model(model) for model in models],
+        REGIONS: [spelling_search.part_of(models)],
+        IDENTITIES: [identity_search.PART],
+    }
+    return [part for each in MODES if each in by for part in made[each]]
+
+
+_SEARCHES = {KERNELS: model_search.search, REGIONS: spelling_search.search, IDENTITIES: identity_search.search}
+
+
+def _search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[Finding]]:
+    """Search one part."""
+    return _SEARCHES[part.by](request, folder, part)
 
 
 def _answers(
-    request: Request, folder: Path, models: Sequence[Path], jobs: int
-) -> Iterator[tuple[Path, tuple[Searched, list[Finding]] | Died]]:
-    """Each model with its answer, as they come; in processes of their own, for some graphs make ONNX Runtime abort.
+    request: Request, folder: Path, parts: Sequence[Part], jobs: int
+) -> Iterator[tuple[Part, tuple[Searched, list[Finding]] | Died]]:
+    """Each part with its answer, as they come; in processes of their own, for some graphs make ONNX Runtime abort.
 
-    A model whose process died is searched again, without the region that it was at.
+    A part whose process died is searched again, without the region that it was at.
     """
-    waiting = list(models)
+    waiting = list(parts)
     for left in reversed(range(_DEATHS)):
         again = []
-        for model, answer in in_workers(partial(search, request, folder), waiting, jobs):
+        for part, answer in in_workers(partial(_search, request, folder), waiting, jobs):
             if isinstance(answer, Died) and left:
-                again.append(model)
+                again.append(part)
             else:
-                yield model, answer
+                yield part, answer
         waiting = again
 
 

@@ -25,6 +25,15 @@ REFUTED: Final = "refuted"
 NOT_TRIED: Final = "not tried"
 NOT_WRITTEN: Final = "not written"
 
+Mode: TypeAlias = Literal["kernels", "regions", "identities"]
+"""What is compared with what: regions of a corpus with ``kernels``, with other ``regions``, or small graphs with each
+other, for ``identities``."""
+
+KERNELS: Final = "kernels"
+REGIONS: Final = "regions"
+IDENTITIES: Final = "identities"
+MODES: Final[tuple[Mode, ...]] = (KERNELS, REGIONS, IDENTITIES)
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -57,6 +66,7 @@ class Finding:
         times: What it gains.
         text: The text of its file; empty where there is none.
         seconds: The time that it took.
+        by: What was compared with what.
     """
 
     key: str
@@ -74,6 +84,7 @@ class Finding:
     times: tuple[Measured, ...] = ()
     text: str = field(default="", repr=False)
     seconds: float = 0.0
+    by: Mode = KERNELS
 
     @property
     def is_right(self) -> bool:
@@ -88,19 +99,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Searched:
-    """A model, and how it was searched.
+    """A model or another part of a search, and how it was searched.
 
     Attributes:
-        model: Its path, as it was given.
-        regions: The number of its regions, each kind once.
+        model: Its path, as it was given, or what else it is about.
+        regions: The number of its regions or small graphs, each kind once.
         left: The number of kinds that were left out.
         sampled: The number of regions that were run.
-        evaluations: The number of kernels that were evaluated.
+        evaluations: The number of kernels that were evaluated, or of pairs that have one fingerprint.
         died: The number of regions that were left out because ONNX Runtime ended the process.
         cut_short: The number of regions for which not all uses of kernels were tried.
         is_complete: False if the time ran out.
         error: Why it could not be searched; empty if it could.
         seconds: The time that it took, without its candidates.
+        by: What was compared with what.
     """
 
     model: str
@@ -113,6 +125,7 @@ class Searched:
     is_complete: bool = True
     error: str = ""
     seconds: float = 0.0
+    by: Mode = KERNELS
 
 
 _FINDING, _SEARCHED = TypeAdapter(Finding), TypeAdapter(Searched)

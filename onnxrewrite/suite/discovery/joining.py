@@ -18,6 +18,19 @@ from onnxrewrite.system.arrays import Array, Floats
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """Shapes of operands at which a substitute is wrong.
+
+    Attributes:
+        operands: The shapes of the region's operands.
+        result: The shape of the region's first result.
+    """
+
+    operands: tuple[tuple[int, ...], ...]
+    result: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Hit:
     """A substitute that computes what a region does, but for order and scale.
 
@@ -25,11 +38,13 @@ class Hit:
         region: The region.
         substitute: Its substitute, before what ``relations`` take.
         relations: The ways from the results of the substitute to those of the region.
+        misfits: Shapes at which the substitute is known to be wrong.
     """
 
     region: SampledRegion
     substitute: Substitute
     relations: tuple[Relation, ...]
+    misfits: tuple[Misfit, ...] = ()
 
 
 @dataclass
@@ -107,7 +122,7 @@ def _may_be(region: Profile | None, kernel: Profile | None) -> bool:
 def _profile(use: Substitute, region: SampledRegion) -> Profile | None:
     """The arithmetic of a use of a kernel; None where it is none that is defined."""
     try:
-        return of_model(model_of(use, region))
+        return of_model(model_of(use, region.operands, region.opset))
     except (TypeError, ValueError):  # an attribute of another type
         return None
 

@@ -59,6 +59,17 @@ def fingerprint(array: Array) -> Floats:
     return np.asarray([*shown, flat.size, float(scale > 0)])
 
 
+def rounded(array: Array) -> tuple[object, ...]:
+    """The fingerprint as a key, with the kind, the shape and the scale: equal for tensors that are the same, but for
+    the rare number that lies where it is rounded."""
+    scale = float(np.abs(np.asarray(array, np.float64)).max(initial=0.0))
+    shown = np.round(fingerprint(array), _DIGITS)
+    return array.dtype.kind, array.shape, f"{scale:.{_DIGITS}e}", (shown + 0.0).tobytes()
+
+
+_DIGITS = 5
+
+
 def alike(a: Floats, b: Floats) -> bool:
     """True if two fingerprints are equal, also where one is of the negative of the other."""
     if a[-2] != b[-2] or a[-1] != b[-1]:
@@ -87,6 +98,16 @@ def relation(found: Array, wanted: Array) -> Relation | None:
         if scale is not None and (scale == 1.0 or found.dtype.kind == "f"):
             return Relation(perm, turned.shape != b.shape, scale)
     return None
+
+
+def is_same(one: Array, other: Array) -> bool:
+    """True if two results are equal, in their shapes and kinds, too."""
+    if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
+        return False
+    if one.dtype.kind != "f":
+        return bool(np.array_equal(one, other))
+    way = relation(one, other)
+    return way is not None and way.is_equality
 
 
 _OTHERWISE = 0.02

@@ -111,7 +111,8 @@ def tried(
         is_cautious: True to begin with the preconditions on shapes: without them, its kernel ended the process.
     """
     known = writer.guards()
-    learnt = _Learning([g for g in known if g.is_of_result] if is_cautious else [])
+    cautious = [g for g in known if g.is_of_result] if is_cautious else []
+    learnt = _Learning(list(dict.fromkeys((*writer.fitting(known), *cautious))))
     for left in reversed(range(_LESSONS + 1)):
         guards = learnt.guards
         examples = tuple(_examples(writer, guards, learnt.lessons))  # which the fuzzer begins with, too

@@ -27,7 +27,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
 from onnxrewrite.suite.discovery.joining import Hit
-from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read
+from onnxrewrite.suite.discovery.substitute import Given, Inner, Operator, Parameter, Read
 
 _SPREAD = 3
 """So many attributes of one node are handed on together."""
@@ -41,11 +41,13 @@ class Guard:
         condition: A Python expression of the match ``m``.
         reason: What is told where it does not hold.
         is_of_result: True if it compares the shape of an operand with that of the result.
+        compares: The names of the operands whose shapes are to be equal; a single one's to the shape of the result.
     """
 
     condition: str
     reason: str
     is_of_result: bool = False
+    compares: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -69,14 +71,17 @@ class RuleWriter:
         hit: The region and its substitute.
         stage: The stage in which the rule is to run.
         model: The name of the model.
+        found: How it was found, if not in a model.
 
     Raises:
         UsageError: No pattern that was tried matches the region.
     """
 
-    def __init__(self, driver: Driver, hit: Hit, stage: Stage, model: str):
+    def __init__(self, driver: Driver, hit: Hit, stage: Stage, model: str, found: str = ""):
         self.hit = hit
         self.model = model
+        self.stage = stage
+        self._found = found
         self._spread = frozenset(_handed_on(hit))
         region = hit.region.region
         given, wanted = dict(_roles(hit)), self._wanted()
@@ -100,7 +105,7 @@ class RuleWriter:
         if assumes:
             listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
             settings.append(f"assumes=({listed},)")
-        becomes = " and ".join(dict.fromkeys(n.called for n in self.hit.substitute.nodes))
+        becomes = " and ".join(dict.fromkeys(self.hit.substitute.operators))
         body = [line for each in (*(g.line for g in guards), *self._body()) for line in _broken(each)]
         finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
         source = replace(self.source, finish=finish)
@@ -114,10 +119,24 @@ class RuleWriter:
         proposed = _vocabulary(self.writing.names, matches[0] if matches else None, rule)
         return [g for g in proposed if all(g.holds(m, rule) for m in matches)]
 
+    def fitting(self, known: Sequence[Guard]) -> list[Guard]:
+        """The preconditions, of some, that keep away the shapes at which the substitute is known to be wrong: for each
+        the first that does, those of one operand first."""
+        numbers = {o.value: i for i, o in enumerate(self.hit.region.operands)}
+        named = {name: numbers[s.values[0]] for s, name in self.writing.names.items() if s.values[0] in numbers}
+        found: dict[Guard, None] = {}
+        for misfit in self.hit.misfits:
+            for guard in sorted(known, key=lambda g: len(g.compares)):
+                shapes = {misfit.operands[named[name]] for name in guard.compares if name in named}
+                if len(shapes | ({misfit.result} if len(guard.compares) == 1 else set())) > 1:
+                    found[guard] = None
+                    break
+        return list(found)
+
     @property
     def _needs_speedup(self) -> bool:
-        """True if the rule promises nothing but speed: it makes as many operators as it takes."""
-        return self.operators >= len(self.hit.region.region.nodes)
+        """True if the rule promises nothing but speed: it lowers, and makes as many operators as it takes."""
+        return self.stage is Stage.LOWER and self.operators >= len(self.hit.region.region.nodes)
 
     @property
     def operators(self) -> int:
@@ -127,11 +146,9 @@ class RuleWriter:
     def _notes(self) -> Iterator[str]:
         count, places = len(self.hit.region.region.nodes), len(self.source.places)
         anchor = self.hit.region.region.outputs[0].name
-        yield (
-            f"Why: {count} operator{'s' * (count > 1)} become {self.operators}.  Found by comparing what both compute: "
-            f"at {anchor} of {self.model}"
-            + (f", and {places - 1} more place{'s' * (places != 2)} of it." if places > 1 else ".")
-        )
+        more = f", and {places - 1} more place{'s' * (places != 2)} of it" if places > 1 else ""
+        found = self._found or f"Found by comparing what both compute: at {anchor} of {self.model}{more}."
+        yield f"Why: {count} operator{'s become' if count > 1 else ' becomes'} {self.operators}.  {found}"
 
     # -- what is captured ------------------------------------------------------------------------------------
 
@@ -155,6 +172,8 @@ class RuleWriter:
             return "None"
         if isinstance(read, Inner):
             return _result(read, self.hit.substitute.nodes)
+        if isinstance(read, Given):
+            return _constant(read)
         value = self.hit.region.operands[read].value
         slot = next(s for s in self.writing.draft.slots if s.values[0] is value)
         name = self.writing.names[slot]
@@ -195,16 +214,18 @@ class RuleWriter:
     def _body(self) -> list[str]:
         """The statements that build the substitute, and return what stands for the region's outputs."""
         nodes, results = self.hit.substitute.nodes, self.hit.substitute.results
-        if len(nodes) == 1 and len(results) == 1 and self.hit.relations[0].is_equality:
-            return [f"return {self._call(nodes[0])}"]
+        is_plain = [r.is_equality for r in self.hit.relations] == [True]
+        is_last = bool(nodes) and nodes[-1].outputs == 1 and results == (Inner(len(nodes) - 1),) and is_plain
         lines = []
-        for place, node in enumerate(nodes):
+        for place, node in enumerate(nodes[:-1] if is_last else nodes):
             wanted = {r.output for r in _inner_reads(nodes, results) if r.node == place}
             names = [_result(Inner(place, k), nodes) if k in wanted else "_" for k in range(node.outputs)]
             lines.append(f"{', '.join(names)} = {self._call(node)}")
+        if is_last:
+            return [*lines, f"return {self._call(nodes[-1])}"]
         made = list[str]()
         for place, (inner, way) in enumerate(zip(results, self.hit.relations, strict=True)):
-            name = _result(inner, nodes)
+            name = self._value(inner)
             if way.perm is not None:
                 lines.append(f"{name} = build.Transpose({name}, perm={way.perm})")
             if way.scale != 1.0:
@@ -230,9 +251,14 @@ class RuleWriter:
 
 def rule_name(hit: Hit) -> str:
     """A name for the rule of a hit: what it makes, and of what."""
-    made = "-".join(dict.fromkeys(_kebab(n.op_type) for n in hit.substitute.nodes))
-    of = list(dict.fromkeys(_kebab(n.op_type) for n in hit.region.region.nodes))
-    return f"{made}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
+    return named([n.op_type for n in hit.substitute.nodes], [n.op_type for n in hit.region.region.nodes])
+
+
+def named(made: Sequence[str], operators: Sequence[str]) -> str:
+    """A name for a rule that makes some operators of others."""
+    becomes = "-".join(dict.fromkeys(map(_kebab, made))) or "operand"
+    of = list(dict.fromkeys(map(_kebab, operators)))
+    return f"{becomes}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
 
 
 def _kebab(name: str) -> str:
@@ -267,8 +293,16 @@ def _result(read: Inner, nodes: Sequence[Operator]) -> str:
     return first if read.output == 0 else f"{first}_{read.output}"
 
 
-def _inner_reads(nodes: Sequence[Operator], results: Sequence[Inner]) -> list[Inner]:
-    return [*(r for n in nodes for r in n.inputs if isinstance(r, Inner)), *results]
+def _constant(given: Given) -> str:
+    """A constant as an argument of the tape, which gives it the dtype that the operator asks for."""
+    if isinstance(given.elements, tuple):
+        return repr(given.elements)
+    return number(Number(given.elements, given.dtype)).code
+
+
+def _inner_reads(nodes: Sequence[Operator], results: Sequence[Read]) -> list[Inner]:
+    reads = (*(r for n in nodes for r in n.inputs), *results)
+    return [r for r in reads if isinstance(r, Inner)]
 
 
 def _handed_on(hit: Hit) -> Iterator[ir.Node]:
@@ -323,10 +357,11 @@ def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
     for i, first in enumerate(tensors):
         for second in tensors[i + 1 :]:
             reason = f"{first} and {second} must have one shape"
-            yield Guard(f"same_shape(m.shape({first}), m.shape({second}))", reason)
+            condition = f"same_shape(m.shape({first}), m.shape({second}))"
+            yield Guard(condition, reason, compares=(first, second))
     for name in tensors:
         reason = f"{name} must have the shape of the result"
-        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True)
+        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True, (name,))
     for name in tensors:
         condition = f"same_shape(m.shape({name}), (m.shape(m.outputs[0]) or ())[-1:])"
         yield Guard(condition, f"{name} must be as long as the last axis", True)

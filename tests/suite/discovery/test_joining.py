@@ -86,7 +86,7 @@ def test_arithmetic_tells_apart_what_cannot_be_equal():
     assert mine.products == 1
     fused = next(k for k in kernels(target(TARGET), 17) if k.op_type == "FusedMatMul")
     skip = next(k for k in kernels(target(TARGET), 17) if k.op_type == "FusedGemm")
-    theirs = [of_model(model_of(next(uses(k, whole))[0], whole)) for k in (fused, skip)]
+    theirs = [of_model(model_of(next(uses(k, whole))[0], whole.operands, whole.opset)) for k in (fused, skip)]
     assert all(t is not None and mine.may_equal(t) for t in theirs)
     normalized = of_nodes(regions(NORM)[1][-1].region.nodes)
     assert normalized is not None

@@ -13,11 +13,13 @@ from onnxrewrite.authoring.capture_checks import load_rule
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Stage
 from onnxrewrite.ruletest.metamorphic.firing import Trial
+from onnxrewrite.suite.discovery.candidate_trial import DIED
 from onnxrewrite.suite.discovery.corpus_search import JOURNALS, discover, merged
 from onnxrewrite.suite.discovery.finding import FOUND, KNOWN, NOT_TRIED, TOO_SLOW, Finding, Journal, Searched
-from onnxrewrite.suite.discovery.model_search import DIED, Request, search
+from onnxrewrite.suite.discovery.model_search import search
 from onnxrewrite.suite.discovery.rule_trial import tried
 from onnxrewrite.suite.discovery.rule_writing import RuleWriter
+from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.testing import check_example
 
 LOWER = frozenset(r.name for r in registry.load() if r.stage is Stage.LOWER)
@@ -66,20 +68,20 @@ def request(**given: object) -> Request:
 @pytest.mark.slow
 def test_a_model_searched(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
-    searched, found = search(request(), tmp_path / "j", model)
+    searched, found = search(request(), tmp_path / "j", Part.of_model(model))
     assert searched.is_complete
     assert searched.regions == 3
     (fused,) = [f for f in found if f.substitute == ("com.microsoft.FusedMatMul",)]
     assert fused.status in (FOUND, TOO_SLOW)
     assert fused.places == {str(model): ["y"]}
     assert fused.times
-    again, known = search(request(), tmp_path / "j", model)
+    again, known = search(request(), tmp_path / "j", Part.of_model(model))
     assert (again, known) == (searched, found)  # of the journal, the times too
 
 
 def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
-    _, found = search(request(without=frozenset()), tmp_path / "j", model)
+    _, found = search(request(without=frozenset()), tmp_path / "j", Part.of_model(model))
     assert {(f.substitute, f.status, f.reason) for f in found} == {
         (("com.microsoft.FusedMatMul",), KNOWN, "scale-of-matmul")
     }
@@ -88,13 +90,13 @@ def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
 @pytest.mark.slow
 def test_a_run_goes_on_after_a_process_died(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
-    whole = request().journal(tmp_path / "a", model)
-    search(request(), tmp_path / "a", model)
+    whole = request().journal(tmp_path / "a", Part.of_model(model))
+    search(request(), tmp_path / "a", Part.of_model(model))
     line, *_ = Journal(whole._file).findings
-    began = request().journal(tmp_path / "b", model)
+    began = request().journal(tmp_path / "b", Part.of_model(model))
     finding = Journal(whole._file).findings[line]
     began.add(Finding(line, finding.name, NOT_TRIED, str(model), finding.operators, finding.substitute, {}, DIED))
-    _, found = search(request(), tmp_path / "b", model)
+    _, found = search(request(), tmp_path / "b", Part.of_model(model))
     assert [f.key for f in found] == [line]
     assert found[0].status in (FOUND, TOO_SLOW)  # it is tried again
 
@@ -102,12 +104,12 @@ def test_a_run_goes_on_after_a_process_died(tmp_path: Path):
 @pytest.mark.slow
 def test_a_region_whose_process_died_is_left_out(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
-    journal = request().journal(tmp_path / "j", model)
-    search(request(), tmp_path / "k", model)
+    journal = request().journal(tmp_path / "j", Part.of_model(model))
+    search(request(), tmp_path / "k", Part.of_model(model))
     done = [json.loads(line) for line in next((tmp_path / "k").iterdir()).read_text().splitlines()]
     largest = [each["at"] for each in done if "at" in each][-1]
     journal.at(largest)
-    searched, found = search(request(), tmp_path / "j", model)
+    searched, found = search(request(), tmp_path / "j", Part.of_model(model))
     assert searched.died == 1
     assert found == []
 
@@ -122,10 +124,10 @@ def test_a_torn_line_is_none(tmp_path: Path):
 
 def test_no_time_is_left(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
-    searched, found = search(request(deadline=0.0), tmp_path / "j", model)
+    searched, found = search(request(deadline=0.0), tmp_path / "j", Part.of_model(model))
     assert not searched.is_complete
     assert found == []
-    assert search(request(nodes=1), tmp_path / "j", model)[0].is_complete
+    assert search(request(nodes=1), tmp_path / "j", Part.of_model(model))[0].is_complete
 
 
 def finding(key: str, name: str, model: str, text: str = "") -> Finding:
