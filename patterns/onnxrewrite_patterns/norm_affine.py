@@ -258,8 +258,10 @@ _MOVED = "float[b,s,3,2] x; float[2] w; t = Transpose<perm=[0,2,1,3]>(x)"
     ),
 )
 def norm_before_transpose(m: Match, build: Builder) -> Value:
-    """LayerNormalization(Transpose(x), γ, β) ⟶ Transpose(LayerNormalization(x, γ, β)) where the last axis stays, as it
-    does where heads are normalized: what stands behind the Transpose then finds it."""
+    """LayerNormalization(Transpose(x), γ, β) ⟶ Transpose(LayerNormalization(x, γ, β)), where the last axis stays.
+
+    Heads are normalized so: what stands behind the Transpose then finds it.
+    """
     call, order = moved_rms_norm if moved_rms_norm in m else moved_layer_norm, m[perm]
     node = m.node(call)
     attributes = {name: value for name, value in m.attrs(call).items() if name != "axis"}  # the last, as by default
