@@ -95,10 +95,10 @@ class RewriteLoop:
         keep_types: True if the types of inner values stay in the result.
         verdicts: The verdicts of an earlier run's checks.
         clock: Told of progress.
-        memory: Remembers checks that have passed; None where all are to be run.
 
     Attributes:
         kernels: Chooses the rewrites of the lower stage; None where they are not chosen.
+        memory: Remembers checks that have passed; None where all are to be run.
         without: The names of rules that are left out.
     """
 
@@ -112,9 +112,9 @@ class RewriteLoop:
         keep_types: bool,
         verdicts: Verdicts,
         clock: Clock,
-        memory: Memory | None = None,
     ):
         self.kernels: KernelChoice | None = None
+        self.memory: Memory | None = None
         self.without: set[str] = set()
         self._opsets = opsets
         self._rules = rules
@@ -123,7 +123,6 @@ class RewriteLoop:
         self._keep_types = keep_types
         self._verdicts = verdicts
         self._clock = clock
-        self._memory = memory
         self._impure: dict[str, ImpureRule] = {}
         self._sites: SiteChecker | None = None
         # Of all rounds: who repeats this run takes the same way through those that came to nothing.
@@ -229,7 +228,7 @@ class RewriteLoop:
 
         if self._sites is None:
             prover = SiteProver() if self._request.only_proved else None
-            passed = Passed(self._memory) if self._memory is not None else None
+            passed = Passed(self.memory) if self.memory is not None else None
             self._sites = SiteChecker(lower=self.lower, seed=self._request.seed, prover=prover, passed=passed)
         self._sites = self._sites.anew()
         return self._sites

@@ -133,15 +133,9 @@ class _Run:
         )
         types = has_inner_types(original)
         self.loop = RewriteLoop(
-            opsets,
-            rules,
-            self.target,
-            request,
-            keep_types=types,
-            verdicts=verdicts,
-            clock=self.clock,
-            memory=known if verdicts == Verdicts() else None,  # a repetition runs all checks itself
+            opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock
         )
+        self.loop.memory = known if verdicts == Verdicts() else None  # a repetition runs all checks itself
         self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock, known)
         self._excused: list[str] = []
         self._notes = [*notes, *filter(None, [self._checked_on])]

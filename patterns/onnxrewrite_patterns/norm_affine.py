@@ -270,7 +270,7 @@ def norm_before_transpose(m: Match, build: Builder) -> Value:
     for term in (scale, bias):
         rank = m.rank(term) if m.value(term) is not None else 0
         m.require(rank is not None and rank <= 1, f"the {term.name} varies along other axes than the last", at=term)
-    return build.Transpose(build.node(node.op_type, [m[source], *node.inputs[1:]], attributes)[0], perm=order)
+    return build.Transpose(build.node(node.op_type, [m[source], *inputs_of(node)[1:]], attributes)[0], perm=order)
 
 
 # -- half precision ------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Kernel:
 def _of_conv(m: Match, call: Call, kernel: str) -> Kernel:
     """That of a convolution."""
     node, weight = m.node(call), constant(m, m.operand(m.node(call), 1))
-    require_unquantized(m, m[x], *node.inputs[1:])
+    require_unquantized(m, *inputs_of(node))
     assert weight is not None
     rank = weight.ndim - 2
     m.require(m.attr(call, "auto_pad") in ("NOTSET", None), "auto_pad depends on the size", at=call)

@@ -77,7 +77,7 @@ class Turning:
         """The elements that Transposes move, as a number and the named sizes that it is to be multiplied with; None if
         these differ."""
         moving = [turn for turn in turns if self._price_of(turn) >= MOVE]
-        shapes = [self._facts.shape(turn.outputs[0]) or () for turn in moving]
+        shapes = [self._facts.shape(source) or () for source in map(input_of, moving) if source is not None]
         named = {tuple(sorted(str(d) for d in shape if not isinstance(d, int))) for shape in shapes}
         if len(named) > 1 or not all(shapes):
             return None
