@@ -120,11 +120,11 @@ def price(shape: Shape, perm: Perm) -> int:
     if is_identity(perm):
         return 0
     if reshaped(shape, perm) is None or shape is None:
-        return MOVE + _elements(shape)
+        return MOVE + elements(shape)
     return 0 if same_shape([shape[a] for a in perm], shape) else SMALL
 
 
-def _elements(shape: Shape) -> int:
+def elements(shape: Shape) -> int:
     """About how many elements there are, but ``_MOST`` at most."""
     if shape is None:
         return _MOST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from onnxrewrite_patterns.transpose_frames import (
     SMALL,
     Perm,
     compose,
+    elements,
     inverse,
     is_single,
     operand_layout,
@@ -69,19 +69,12 @@ class Turning:
 
     def moves_more(self, replaced: dict[Value, Value]) -> bool:
         """True if more elements are moved than before, as above a cut of which other pieces do not move."""
-        made = [n for n in self._build.nodes if n.op_type == "Transpose"]
-        before, after = self._moved(self._going(replaced)), self._moved(made)
-        return before is not None and after is not None and before[1] == after[1] and after[0] > before[0]
+        made = (n for n in self._build.nodes if n.op_type == "Transpose")
+        return self._moved(made) > self._moved(self._going(replaced))
 
-    def _moved(self, turns: Iterable[ir.Node]) -> tuple[int, tuple[str, ...]] | None:
-        """The elements that Transposes move, as a number and the named sizes that it is to be multiplied with; None if
-        these differ."""
-        moving = [turn for turn in turns if self._price_of(turn) >= MOVE]
-        shapes = [self._facts.shape(source) or () for source in map(input_of, moving) if source is not None]
-        named = {tuple(sorted(str(d) for d in shape if not isinstance(d, int))) for shape in shapes}
-        if len(named) > 1 or not all(shapes):
-            return None
-        return sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes), next(iter(named), ())
+    def _moved(self, turns: Iterable[ir.Node]) -> int:
+        """About how many elements Transposes move."""
+        return sum(elements(self._facts.shape(n.outputs[0])) for n in turns if self._price_of(n) >= MOVE)
 
     def _going(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
         """The Transposes that are there no longer."""
