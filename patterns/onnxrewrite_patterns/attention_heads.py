@@ -154,3 +154,8 @@ def _of_rank_4(m: Match, build: Builder, x: Value) -> Value:
     shape = m.shape(x) or ()
     sizes = reshape_target(shape, (math.prod(shape[:-3]), *shape[-3:]), None)
     return build.Reshape(x, np.array(m.known(sizes, "no constant target merges the batch", at=x), np.int64))
+
+
+def has_past(node: ir.Node) -> bool:
+    """True for an Attention that joins its keys and values to earlier ones, or gives them for later."""
+    return input_of(node, 4) is not None or len(node.outputs) > 1

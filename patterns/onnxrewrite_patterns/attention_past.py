@@ -14,7 +14,7 @@ no past at all is, and without its further results the kernel computes something
 from __future__ import annotations
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.attention_heads import is_merged_before, merged
+from onnxrewrite_patterns.attention_heads import has_past, is_merged_before, merged
 
 query, bias = Var("query", dtype=FLOATS, rank=3), Var("bias", default=None)
 past_k, past_v, new_k, new_v = (Var(name, dtype=FLOATS, rank=4) for name in ("past k", "past v", "k", "v"))
@@ -115,7 +115,7 @@ def attention_past_standard(m: Match, build: Builder) -> tuple[Value, ...]:
     m.require(not m.is_newer(standard), "the model's opset has no Attention")
     _require_alike(m)
     node = m.node(standard)
-    m.require(input_of(node, 4) is None and len(node.outputs) == 1, "there is a past already", at=m.anchor)
+    m.require(not has_past(node), "there is a past already", at=m.anchor)
     m.require(not m.attr(standard, "is_causal"), "queries would see the past, too", at=m.anchor)
     m.widen(m.nodes, [m.anchor, m[keys], m[values]])
     inputs = (m[query4], m[new_k], m[new_v], input_of(node, 3), m[past_k], m[past_v])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_heads import has_past
 
 q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
 rest = Each[Value]("rest", at_least=0)
@@ -113,5 +114,5 @@ def attention_shared_heads(m: Match, build: Builder) -> Value:
         m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
     m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
     node = m.node(attention)
-    m.require(input_of(node, 4) is None and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    m.require(not has_past(node), "keys and values are joined to earlier ones", at=q)
     return build.again(node, m[q], key, value)[0]

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.operators import TRAITS
+from onnxrewrite.ir.operators import TRAITS, operators
 from onnxrewrite.suite.discovery.sampled_region import Operand
 from onnxrewrite.suite.discovery.substitute import Parameter, Plain
 from onnxrewrite.system.arrays import Array
@@ -87,13 +87,13 @@ _VIEWS = (
 )
 
 
-def _plain(names: str) -> tuple[Form, ...]:
-    return tuple(map(_form, names.split()))
+def _plain(*names: str) -> tuple[Form, ...]:
+    return tuple(map(_form, names))
 
 
-def _reduced(names: str, *axes: int) -> tuple[Form, ...]:
+def _reduced(names: Sequence[str], *axes: int) -> tuple[Form, ...]:
     """Operators over an axis, which is kept."""
-    return tuple(_form(name, 2, axes=(axis,), keepdims=1) for name in names.split() for axis in axes)
+    return tuple(_form(name, 2, axes=(axis,), keepdims=1) for name in names for axis in axes)
 
 
 @dataclass(frozen=True)
@@ -143,38 +143,44 @@ def _operand(name: str, array: Array) -> Operand:
     return Operand(value, name, array, is_constant=not array.ndim, is_size=False)
 
 
+_SUMS = operators(marks="sum", but="variadic")
+_PRODUCTS = operators(marks="product", but="sum partial")
+_EXTREMES = operators("broadcast", marks="variadic", but="sum Mean")
+_ORDER = operators(marks="comparison", but="commutative")
+_BENT = operators("pointwise", marks="nonnegative", but="HardSigmoid")
+_SIGNS = operators("pointwise", marks="idempotent exact", but="Ceil Clip Floor Identity Round")
+_IRRATIONAL = (*operators("pointwise", marks="partial", but="Acos Acosh Asin Atanh"), "Tanh")
+_REDUCED = operators("reduce", but="ArgMax ArgMin ReduceLogSum ReduceProd")
+
 FAMILIES = (
     Family(
         "sums and products",
         "x y",
         "",
         (1.0, 2.0),
-        _plain("Abs Neg Sign Relu Reciprocal Add Sub Mul Div Max Min"),
+        _plain(*_SUMS, *_PRODUCTS, *_EXTREMES, *_SIGNS),
     ),
-    Family(
-        "functions",
-        "x y",
-        "",
-        (1.0,),
-        _plain("Exp Log Sigmoid Tanh Softplus Sqrt Neg Abs Reciprocal Add Sub Mul Div"),
-    ),
+    Family("functions", "x y", "", (1.0,), _plain(*_SUMS, *_PRODUCTS, *_BENT, *_IRRATIONAL)),
     Family(
         "choices",
         "x y",
         "p q",
         (),
-        _plain("Not And Or Xor Less Greater LessOrEqual GreaterOrEqual Where Neg Max Min"),
+        _plain(*operators(marks="logic"), *_ORDER, *_EXTREMES, "Where", "Neg"),
     ),
     Family(
         "reductions",
         "x y",
         "",
         (2.0,),
-        (
-            *_reduced("ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp", 1),
-            *_plain("Neg Abs Exp Log Sqrt Relu Sigmoid Add Sub Mul Div Max"),
-        ),
+        (*_reduced(_REDUCED, 1), *_plain(*_SUMS, *_PRODUCTS, *_EXTREMES, *_BENT, *_IRRATIONAL)),
     ),
-    Family("views", "x y", "", (2.0,), (*_VIEWS, *_plain("Neg Relu Add Mul"), *_reduced("ReduceSum ReduceMax", 1, 0))),
+    Family(
+        "views",
+        "x y",
+        "",
+        (2.0,),
+        (*_VIEWS, *_plain(*_SUMS, "Relu", "Mul"), *_reduced(("ReduceSum", "ReduceMax"), 1, 0)),
+    ),
 )
 """All families, the smaller ones first."""
