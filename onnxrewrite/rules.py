@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_ir import Value
 
 from onnxrewrite.ir.custom import CustomOp, use_custom_ops
-from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_window_to, same_dim
+from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_window_to, same_dim, size_where
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
@@ -165,6 +165,7 @@ __all__ = [
     "rules_of",
     "same_dim",
     "same_shape",
+    "size_where",
     "slice_of",
     "topological",
     "uniform",

@@ -197,6 +197,7 @@ def _from_proto(
         model,
         preserved.Origin(
             path=path,
+            size=os.path.getsize(path) if path is not None else None,
             data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in outside)),
             repairs=tuple(said),
             inputs=interface[0],
@@ -240,6 +241,7 @@ def _from_model(source: ir.Model) -> ir.Model:
         is_old = model.ir_version < preserved.OVERRIDABLE_SINCE
         known = preserved.Origin(
             path=None,
+            size=None,
             data_files=(),
             repairs=tuple(said),
             inputs=tuple(inputs),

@@ -42,12 +42,14 @@ _OLD_CONSTANTS: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.
 class Origin:
     """The record of a loaded file.
 
-    ``data_files`` are the names of the files of its external data; ``described`` the initializers that have an entry
-    in ``value_info`` (onnx_ir would write one for each); ``sparse_defaults`` the sparse initializers that are graph
-    inputs; ``constants`` the initializers that are graph inputs in a file of IR version 3 or less.
+    ``size`` is in bytes, without external data; ``data_files`` are the names of the files of its external data;
+    ``described`` the initializers that have an entry in ``value_info`` (onnx_ir would write one for each);
+    ``sparse_defaults`` the sparse initializers that are graph inputs; ``constants`` the initializers that are graph
+    inputs in a file of IR version 3 or less.
     """
 
     path: str | None
+    size: int | None
     data_files: tuple[str, ...]
     repairs: tuple[str, ...]
     inputs: tuple[onnx.ValueInfoProto, ...]

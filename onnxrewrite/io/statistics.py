@@ -27,11 +27,14 @@ def operator_name(node: ir.Node) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
-def stored_bytes(model: ir.Model) -> int:
-    """The bytes that the model takes when it is saved; of one that needs external data, the weights alone."""
+def stored_bytes(model: ir.Model, path: str | os.PathLike[str] | None = None) -> int:
+    """The bytes that the model takes when it is saved, or takes at ``path``; of one that needs external data, the
+    weights alone."""
     if io.needs_external_data(model):
         with preserved.completed(model):
             return external.total_bytes(model)
+    if path is not None:
+        return os.path.getsize(path)
     return mapped.size(*io.to_weightless(model))
 
 
@@ -41,9 +44,12 @@ def external_bytes(model: ir.Model) -> int:
         return sum(s.tensor.nbytes for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor))
 
 
-def file_bytes(model: ir.Model, path: str | os.PathLike[str] | None) -> int:
-    """Of the file that a model was read from and the weights outside of it; without a file, what it would take."""
-    return os.path.getsize(path) + external_bytes(model) if path is not None else stored_bytes(model)
+def file_bytes(model: ir.Model) -> int:
+    """Of the file that a model was read from, as it was then, and the weights outside of it; without a file, what it
+    would take."""
+    known = preserved.origin(model)
+    size = known.size if known is not None else None
+    return size + external_bytes(model) if size is not None else stored_bytes(model)
 
 
 def _is_constant(node: ir.Node) -> bool:

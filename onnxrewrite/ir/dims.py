@@ -85,13 +85,17 @@ def at_least(dim: Dim) -> int:
     """A lower bound of a size: what it is where all names are zero, for without a minus it only grows."""
     if isinstance(dim, int):
         return dim
-    if not is_size(dim):
-        return 0
+    return size_where(dim, 0) or 0 if is_size(dim) else 0
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def size_where(dim: ir.SymbolicDim, number: int) -> int | None:
+    """A size where every name in it stands for ``number``; None if it is unknown, or none there."""
     try:
-        bound = dim.evaluate(dict.fromkeys(names_in(dim), 0))
+        size = dim.evaluate(dict.fromkeys(names_in(dim), number))
     except (TypeError, ValueError, ZeroDivisionError):
-        return 0
-    return bound if isinstance(bound, int) else 0
+        return None
+    return size if isinstance(size, int) else None
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
@@ -191,6 +195,12 @@ def minimum(a: Dim, b: Dim) -> Dim:
     for number, other in ((a, b), (b, a)):
         if isinstance(number, int) and at_least(other) >= number:
             return number
+    return _minimum(a, b)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _minimum(a: Dim, b: Dim) -> Dim:
+    """The same of two of which either may be the smaller, written down."""
     smaller = plain(ir.SymbolicDim(sympy.Min(_expression(a), _expression(b))))
     # sympy takes names for positive; what it concludes from that does not hold for zero.
     return smaller if at_least(smaller) == min(at_least(a), at_least(b)) else UNKNOWN

@@ -93,7 +93,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> I
         "constants": sum(len(g) for g in all_scopes) - sum(operators.values()),
         "subgraphs": len(all_scopes) - len(main),
         "functions": {f"{f.domain}.{f.name}": len(f) for f in model.functions.values()},
-        "size": file_bytes(model, known.path),
+        "size": file_bytes(model),
         "weights": weights,
         "repairs": list(known.repairs),
     }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 from onnxrewrite import io
 from onnxrewrite.checks.findings import ModelFindings, model_check
 from onnxrewrite.io import preserved
-from onnxrewrite.io.statistics import operator_counts, stored_bytes
+from onnxrewrite.io.statistics import file_bytes, operator_counts, stored_bytes
 from onnxrewrite.report import human
 from onnxrewrite.system.plain import Plain
 
@@ -166,7 +166,7 @@ def summary(
         "rules": _rules(result),
         "operators": operators,
         "nodes": {side: sum(counts.values()) for side, counts in operators.items()},
-        "size": {"before": stored_bytes(result.original), "after": stored_bytes(result.model)},
+        "size": {"before": file_bytes(result.original), "after": stored_bytes(result.model, output)},
         "checks": checks(result),
         "speed": result.speed.to_json(),
         "assumes": result.assumes,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
+
 from onnxrewrite.rules import *
 
 q, k, v, mask = Var("q", dtype=FLOATS), Var("k", dtype=FLOATS), Var("v", dtype=FLOATS), Var("mask", default=None)
@@ -66,10 +68,22 @@ _ROTARY = "float[b,3,5,8] q; float[b,5,4] c; float[b,5,4] s; float[b,3,7,8] k; f
             because="its own",
             opset=23,
         ),
+        Rejects(
+            "double[b,3,5,8] q; double[b,3,7,8] k; double[b,3,7,8] v; m = Mul(q, 0.5)"
+            "  y = Attention<scale=1.0>(m, k, v)",
+            because="round a scale",
+            opset=23,
+        ),
+        Rejects(
+            f"{_QKV} m = Mul(q, 4.0)  t = Transpose<perm=[0,2,1,3]>(m)  y = Attention<scale=0.5>(t, k, v)",
+            because="may overflow",
+            opset=23,
+        ),
     ),
 )
 def scale_into_attention(m: Match, build: Builder) -> Value:
     """Attention(Transpose(c·q), k, v, scale=s) ⟶ Attention(Transpose(q), k, v, scale=c·s), and likewise of k."""
+    m.require(m.dtype(q) != ir.DataType.DOUBLE, "kernels round a scale to float32, but no factor of dtype double", at=q)
     given = m.attr(attention, "scale")
     m.require(given is not None, "the scale is its own, by the size of a head")
     operands, number = [m[q], m[k]], float(given)
@@ -80,6 +94,7 @@ def scale_into_attention(m: Match, build: Builder) -> Value:
             operands[index], number = _again(build, steps, source), number * factor
             m.cover(*steps.nodes)
     m.require(operands != [m[q], m[k]], "neither q nor k is a multiple that nothing else reads", at=q)
+    m.require(number <= max(1, given), "kernels multiply k by the root of the scale, which may overflow then", at=q)
     attributes = m.attrs(attention) | {"scale": number}
     rest = [m[v], *([m[mask]] if mask in m else [])]
     return build.node("Attention", [*operands, *rest], attributes)[0]

@@ -128,8 +128,8 @@ def elements(shape: Shape) -> int:
     """About how many elements there are, but ``_MOST`` at most."""
     if shape is None:
         return _MOST
-    sizes = (d if isinstance(d, int) else d.evaluate(dict.fromkeys(d.free_symbols(), _NAMED)) for d in shape)
-    return min(math.prod(d if isinstance(d, int) else _NAMED for d in sizes), _MOST)
+    sizes = (d if isinstance(d, int) else size_where(d, _NAMED) for d in shape)
+    return min(math.prod(_NAMED if d is None else d for d in sizes), _MOST)
 
 
 def operand_layout(own: int, rank: int, order: Perm) -> tuple[Perm, tuple[int, ...]]:

@@ -14,6 +14,9 @@ from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
 OF_RANK = {("Attention", "q_num_heads"): 3, ("Attention", "kv_num_heads"): 3}
 """Attributes that only go with a first operand of this rank."""
 
+EVEN = {("RotaryEmbedding", "rotary_embedding_dim")}
+"""Attributes that are even numbers: half of so many elements turn with the other half."""
+
 
 def is_standard(model: ir.Model) -> bool:
     """True if the operands of a model, whose facts are known, have the shapes that the standard allows, and none an
@@ -25,7 +28,7 @@ def is_standard(model: ir.Model) -> bool:
         ranks = (None if node.domain else OF_RANK.get((node.op_type, name)) for name in node.attributes)
         if any(rank is not None and shapes[0] is not None and len(shapes[0]) != rank for rank in ranks):
             return False
-        if _is_too_wide(node):
+        if _is_too_wide(node) or _has_odd(node):
             return False
         for index, shape in enumerate(shapes):
             spot = Spot(node, index, shapes, rng, known_attributes(node, found))
@@ -42,6 +45,11 @@ def is_legal(spot: Spot, shape: Shape) -> bool:
         return spot.place not in STRICT or OPERANDS[spot.place](spot) == shape
     except DoesNotFit:
         return True
+
+
+def _has_odd(node: ir.Node) -> bool:
+    """True if a number is odd that has to be even."""
+    return any((node.op_type, name) in EVEN and given.as_int() % 2 for name, given in node.attributes.items())
 
 
 def _is_too_wide(node: ir.Node) -> bool:

@@ -400,7 +400,7 @@ class _Bench:
 
     def _add(self, variant: Variant, path: Path, model: ir.Model) -> None:
         self.paths[variant.name] = path
-        self.variants[variant.name] = replace(variant, nodes=node_count(model), size=file_bytes(model, path))
+        self.variants[variant.name] = replace(variant, nodes=node_count(model), size=file_bytes(io.load(path)))
 
     def _set(self, variant: Variant, **known: Any) -> None:
         self.variants[variant.name] = replace(self.variants[variant.name], **known)

@@ -117,7 +117,7 @@ class Metrics:
 
 def size_of(path: Path) -> int:
     """Bytes of a model file and of the weights outside of it."""
-    return file_bytes(io.load(path), path)
+    return file_bytes(io.load(path))
 
 
 def digest(path: Path) -> str:

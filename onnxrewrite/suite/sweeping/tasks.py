@@ -192,7 +192,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _bytes(path: Path) -> int:
-    return file_bytes(io.load(path), path)
+    return file_bytes(io.load(path))
 
 
 def _rules(rules: tuple[str, ...], only: tuple[str, ...], without: tuple[str, ...]) -> list[str]:
