@@ -31,21 +31,28 @@ class Part:
         self.number = number
         self.sliced = op.Slice(x, Each(f"bounds {number}", at_least=0))
         self.picked = op.Gather(pairs, number, axis=Attr[int](f"axis {number}", default=0))
-        self.squeezed = op.Squeeze(split_pairs[number], Each(f"axes {number}", at_least=0))
+        self.slot = any_of(op.Slice(pairs, Each(f"bounds of pairs {number}", at_least=0)), split_pairs[number])
+        self.squeezed = op.Squeeze(self.slot, Each(f"axes {number}", at_least=0))
         self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
 
     def features(self, m: Match, size: int) -> range:
         """The features of a head that it has."""
         rank = m.rank(x) or 0
-        chosen = m.alternative(self.term)
-        if chosen not in (self.picked, self.squeezed):
+        if self.slot not in m and self.picked not in m:
             return m.piece(resolve(m[self.term]), rank - 1)
-        picker = m.node(self.picked if chosen is self.picked else split_pairs)
-        by_pairs = _is_by_pairs(m, pairs, m.axis(picker, rank + 1))
-        halved = same_shape(m.shape(self.term), (*(m.shape(x) or ())[:-1], size // 2))
-        m.require(halved, "what is picked is not half of the features", at=pairs)
+        by_pairs = _is_by_pairs(m, pairs, self._axis(m, rank + 1))
         start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
         return range(start, size if by_pairs else start + size // 2, step)
+
+    def _axis(self, m: Match, rank: int) -> int:
+        """The axis of the folded heads that it is picked from."""
+        if self.picked in m:
+            m.require(m.rank(self.picked) == rank - 1, "what is picked is not half of the features", at=pairs)
+            return m.axis(m.node(self.picked), rank)
+        found = piece_of(m.facts, resolve(m[self.slot]))
+        if isinstance(found, str) or found.elements != range(self.number, self.number + 1):
+            m.refuse("what is picked is not half of the features", at=self.slot)
+        return found.axis
 
 
 def _is_by_pairs(m: Match, folded: Call, axis: int) -> bool:
@@ -65,11 +72,13 @@ x1, x2 = Part(0), Part(1)
 class Joined:
     """Two parts of a head as one: side by side or, neighbour by neighbour, interleaved."""
 
-    def __init__(self, one: Term, other: Term):
+    def __init__(self, one: Term, other: Term, slot: Term | None = None):
         self.parts = one, other
         axes = Attr[tuple[int, ...]]("axes")
         self.beside = op.Concat(one, other, axis=Attr[int]("axis"))
-        self.stack = op.Concat(op.Unsqueeze(one, axes=axes), op.Unsqueeze(other, axes=axes), axis=Attr[int]("axis"))
+        stacked = op.Unsqueeze(other, axes=axes)
+        last = stacked if slot is None else any_of(stacked, slot)
+        self.stack = op.Concat(op.Unsqueeze(one, axes=axes), last, axis=Attr[int]("axis"))
         self.paired = op.Reshape(self.stack, Var("shape of heads"))
         self.term = any_of(self.beside, self.paired)
 
@@ -93,7 +102,7 @@ def _require_parts(m: Match, size: int, interleaved: bool) -> None:
 
 # -- whole heads ---------------------------------------------------------------------------------------------
 
-turned = Joined(-x2.term, x1.term)
+turned = Joined(-x2.term, x1.term, x1.slot)
 
 _HEADS = "float[b,3,s,8] x; float[b,s,4] f;"
 _DOUBLED = "t = Concat<axis=-1>(f, f)  c = Cos(t)  k = Sin(t)  cos = Unsqueeze(c, {1})  sin = Unsqueeze(k, {1})"
@@ -143,6 +152,38 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
             to="float[b,3,s,4] x; float[2,s,b,1] f; c = Transpose<perm=[2,3,1,0]>(f)"
             "k = Transpose<perm=[2,3,1,0]>(f)  c3 = Squeeze(c, {1})  k3 = Squeeze(k, {1})"
             "y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_PAIRS} cc = Concat<axis=-1>(c5, c5)  cos = Reshape(cc, {{0, 0, 0, 8}})  kk = Concat<axis=-1>(k5, k5)"
+            "sin = Reshape(kk, {0, 0, 0, 8})  p = Reshape(x, {0, 0, 0, 4, 2})  p1 = Slice(p, {0}, {1}, {-1})"
+            "p2 = Slice(p, {1}, {2}, {-1})  x2 = Squeeze(p2, {-1})  n = Neg(x2)  n5 = Unsqueeze(n, {-1})"
+            "a = Concat<axis=-1>(n5, p1)  r = Reshape(a, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, sin)"
+            "y = Add(u, v)",
+            to=f"{_PAIRS} c4 = Squeeze(c5, {{4}})  k4 = Squeeze(k5, {{4}})  c3 = Squeeze(c4, {{1}})"
+            "k3 = Squeeze(k4, {1})  y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
+            opset=23,
+        ),
+        Rewrites(
+            "float[b,3,s,8] x; float[b,s,1,1] c; float[b,s,3,1] k; ce = Expand(c, {1, 1, 1, 2})"
+            "ke = Expand(k, {1, 1, 1, 2})  c2 = Reshape(ce, {0, 0, 2})  k6 = Reshape(ke, {0, 0, 6})"
+            "t = Concat<axis=-1>(c2, k6)  cos = Unsqueeze(t, {1})  x1 = Slice(x, {0}, {8}, {3}, {2})"
+            "x2 = Slice(x, {1}, {8}, {3}, {2})  n = Neg(x2)  n5 = Unsqueeze(n, {-1})  x5 = Unsqueeze(x1, {-1})"
+            "a = Concat<axis=-1>(n5, x5)  r = Reshape(a, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, cos)"
+            "y = Add(u, v)",
+            to="float[b,3,s,8] x; float[b,s,1,1] c; float[b,s,3,1] k; c3 = Squeeze(c, {3})  k3 = Squeeze(k, {3})"
+            "t = Concat<axis=-1>(c3, k3)  i = int64[1] {1}  t4 = Unsqueeze(t, i)  c4 = Squeeze(c, {3})"
+            "k4 = Squeeze(k, {3})  u = Concat<axis=-1>(c4, k4)  u4 = Unsqueeze(u, i)  t3 = Squeeze(t4, {1})  u3 = Squeeze(u4, {1})"
+            "y = RotaryEmbedding<interleaved=1>(x, t3, u3)",
+            opset=23,
+        ),
+        Rejects(
+            f"{_PAIRS} cc = Concat<axis=-1>(c5, c5)  cos = Reshape(cc, {{0, 0, 0, 8}})"
+            "p = Reshape(x, {0, 0, 0, 4, 2})  p1 = Slice(p, {1}, {2}, {-1})"
+            "p2 = Slice(p, {0}, {1}, {-1})  x1 = Squeeze(p1, {-1})  x2 = Squeeze(p2, {-1})"
+            "n = Neg(x2)  n5 = Unsqueeze(n, {-1})  x5 = Unsqueeze(x1, {-1})  a = Concat<axis=-1>(n5, x5)"
+            "r = Reshape(a, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, cos)  y = Add(u, v)",
+            because="is not half of the features",
             opset=23,
         ),
         Rejects(

@@ -96,6 +96,12 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
             opset=23,
         ),
         Rewrites(
+            "(float[b,s,4] x, float[b,s,4] z) => (y, u) { a = Add(x, z)  w = Constant<value=float[4] {1, 2, 3, 4}>()"
+            "y = LayerNormalization(a, w)  u = Relu(a) }",
+            to="(float[b,s,4] x, float[b,s,4] z) => (y, u) { w = Constant<value=float[4] {1, 2, 3, 4}>()"
+            "y, m, i, a = com.microsoft.SkipLayerNormalization<epsilon=1e-5>(x, z, w)  u = Relu(a) }",
+        ),
+        Rewrites(
             "float16[b,s,8] x; float16[b,s,8] z; float[8] w; a = Add(x, z)  f = Cast<to=1>(a)"
             "y = LayerNormalization(f, w)",
             to="float16[b,s,8] x; float16[b,s,8] z; float[8] w; c = Cast<to=1>(x)  d = Cast<to=1>(z)"
@@ -149,7 +155,7 @@ def skip_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     inputs, epsilon = [*x_skip_bias[:2], *own, x_skip_bias[2]], {"epsilon": m.attr(call, "epsilon")}
     if not is_shared:
         return build.microsoft.node(op_type, inputs, epsilon)[0]
-    known_before = all(v is None or v.producer() is None for v in inputs[2:])
+    known_before = all(v is None or v.producer() is None or m.facts.tensor(v) is not None for v in inputs[2:])
     m.require(known_before, "scale and bias may be known only after the sum", at=scale)
     m.widen((), (m[norm], m[total]))
     result, _, _, carried = build.microsoft.node(op_type, inputs, epsilon, outputs=4)
