@@ -173,8 +173,8 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
             "y = Add(u, v)",
             to="float[b,3,s,8] x; float[b,s,1,1] c; float[b,s,3,1] k; c3 = Squeeze(c, {3})  k3 = Squeeze(k, {3})"
             "t = Concat<axis=-1>(c3, k3)  i = int64[1] {1}  t4 = Unsqueeze(t, i)  c4 = Squeeze(c, {3})"
-            "k4 = Squeeze(k, {3})  u = Concat<axis=-1>(c4, k4)  u4 = Unsqueeze(u, i)  t3 = Squeeze(t4, {1})  u3 = Squeeze(u4, {1})"
-            "y = RotaryEmbedding<interleaved=1>(x, t3, u3)",
+            "k4 = Squeeze(k, {3})  u = Concat<axis=-1>(c4, k4)  u4 = Unsqueeze(u, i)  t3 = Squeeze(t4, {1})"
+            "u3 = Squeeze(u4, {1})  y = RotaryEmbedding<interleaved=1>(x, t3, u3)",
             opset=23,
         ),
         Rejects(
