@@ -10,6 +10,8 @@ that reads its input once.  Su et al., 2021, arXiv:2104.09864.
 
 from __future__ import annotations
 
+import numpy as np
+
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.duplicated_halves import once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
@@ -35,12 +37,12 @@ class Part:
         self.squeezed = op.Squeeze(self.slot, Each(f"axes {number}", at_least=0))
         self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
 
-    def features(self, m: Match, size: int) -> range:
+    def features(self, m: Match, heads: Value) -> range:
         """The features of a head that it has."""
-        rank = m.rank(x) or 0
+        size, rank = head_size(m, heads), m.rank(heads) or 0
         if self.slot not in m and self.picked not in m:
             return m.piece(resolve(m[self.term]), rank - 1)
-        by_pairs = _is_by_pairs(m, pairs, self._axis(m, rank + 1))
+        by_pairs = _is_by_pairs(m, heads, pairs, self._axis(m, rank + 1))
         start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
         return range(start, size if by_pairs else start + size // 2, step)
 
@@ -55,10 +57,10 @@ class Part:
         return found.axis
 
 
-def _is_by_pairs(m: Match, folded: Call, axis: int) -> bool:
+def _is_by_pairs(m: Match, heads: Value, folded: Call, axis: int) -> bool:
     """True if heads folded in two have neighbours, and not halves, along ``axis``."""
-    *before, size = m.shape(x) or ()
-    half = head_size(m, m[x]) // 2
+    *before, size = m.shape(heads) or ()
+    half = head_size(m, heads) // 2
     if axis == len(before) + 1 and same_shape(m.shape(folded), (*before, half, 2)):
         return True
     halves = axis == len(before) and same_shape(m.shape(folded), (*before, 2, half))
@@ -72,7 +74,7 @@ x1, x2 = Part(0), Part(1)
 class Joined:
     """Two parts of a head as one: side by side or, neighbour by neighbour, interleaved."""
 
-    def __init__(self, one: Term, other: Term, slot: Term | None = None):
+    def __init__(self, one: Term, other: Term, slot: Term | None = None, *, may_move: bool = False):
         self.parts = one, other
         axes = Attr[tuple[int, ...]]("axes")
         self.beside = op.Concat(one, other, axis=Attr[int]("axis"))
@@ -80,22 +82,34 @@ class Joined:
         last = stacked if slot is None else any_of(stacked, slot)
         self.stack = op.Concat(op.Unsqueeze(one, axes=axes), last, axis=Attr[int]("axis"))
         self.paired = op.Reshape(self.stack, Var("shape of heads"))
-        self.term = any_of(self.beside, self.paired)
+        self.perm = Attr[tuple[int, ...]]("perm")
+        self.moved = op.Reshape(op.Transpose(self.stack, perm=self.perm), Var("shape of moved heads"))
+        self.term = any_of(self.beside, self.paired, *([self.moved] if may_move else []))
 
-    def is_interleaved(self, m: Match) -> bool:
-        """True if the parts are interleaved; refuses unless they are joined where x was taken apart."""
-        rank = m.rank(x) or 0
+    def is_interleaved(self, m: Match, heads: Value) -> bool:
+        """True if the parts are interleaved; refuses unless they are joined where the heads were taken apart."""
+        rank = m.rank(heads) or 0
         if self.beside in m:
             m.require(m.axis(m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
             return False
-        by_pairs = _is_by_pairs(m, self.stack, m.axis(m.node(self.stack), rank + 1))
-        m.require(same_shape(m.shape(self.paired), m.shape(x)), "the Reshape does not make heads", at=self.paired)
+        by_pairs = _is_by_pairs(m, heads, self.stack, m.axis(m.node(self.stack), rank + 1))
+        shape, order = m.shape(heads) or (), self.order(m, rank)
+        wanted = shape if order is None else [shape[a] for a in order]
+        m.require(same_shape(m.shape(self.term), wanted), "the Reshape does not make heads", at=self.term)
         return by_pairs
 
+    def order(self, m: Match, rank: int) -> tuple[int, ...] | None:
+        """The order of axes in which the heads are laid out once they are joined; None where it stays."""
+        if self.moved not in m:
+            return None
+        perm = m[self.perm]
+        m.require(perm[rank - 1 :] == (rank - 1, rank), "the parts are moved apart", at=self.moved)
+        return perm[:rank]
 
-def _require_parts(m: Match, size: int, interleaved: bool) -> None:
-    """x₁ and x₂ are the first ``size`` features of x, as the spelling that joins them has it."""
-    found = [part.features(m, head_size(m, m[x])) for part in (x1, x2)]
+
+def _require_parts(m: Match, heads: Value, size: int, interleaved: bool) -> None:
+    """x₁ and x₂ are the first ``size`` features of a head, as the spelling that joins them has it."""
+    found = [part.features(m, heads) for part in (x1, x2)]
     wanted = [range(i, size, 2) for i in (0, 1)] if interleaved else [range(size // 2), range(size // 2, size)]
     m.require(found == wanted, f"features {found[0]} and {found[1]} are not what is joined", at=x)
 
@@ -222,8 +236,8 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
 )
 def rotary(m: Match, build: Builder) -> Value:
     """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
-    interleaved = turned.is_interleaved(m)
-    _require_parts(m, head_size(m, m[x]), interleaved)
+    interleaved = turned.is_interleaved(m, m[x])
+    _require_parts(m, m[x], head_size(m, m[x]), interleaved)
     m.require(is_read_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
     tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
     return embedded(m, build, m[x], tables, interleaved=interleaved)
@@ -231,7 +245,7 @@ def rotary(m: Match, build: Builder) -> Value:
 
 # -- part by part --------------------------------------------------------------------------------------------
 
-whole = Joined(x1.term * cos - x2.term * sin, x2.term * cos + x1.term * sin)
+whole = Joined(x1.term * cos - x2.term * sin, x2.term * cos + x1.term * sin, may_move=True)
 rest = any_of(op.Slice(x, Each("bounds of the rest", at_least=0)), split[2])
 with_rest = op.Concat(*whole.parts, rest, axis=Attr[int]("axis"))
 
@@ -263,6 +277,16 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
             opset=23,
         ),
         Rewrites(
+            "float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
+            f"p1, p2 = Split<axis=4>(p, {{1, 1}})  x1 = Squeeze(p1, {{4}})  x2 = Squeeze(p2, {{4}}) {_PRODUCTS}"
+            "a5 = Unsqueeze(a, {4})  b5 = Unsqueeze(b, {4})  ab = Concat<axis=4>(a5, b5)"
+            "t = Transpose<perm=[0,2,1,3,4]>(ab)  y = Reshape(t, {0, 3, -1, 8})",
+            to="float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; c3 = Squeeze(c, {2})  k3 = Squeeze(k, {2})"
+            "f = Reshape(x, {0, 0, 24})  r = RotaryEmbedding<interleaved=1, num_heads=3>(f, c3, k3)"
+            "h = Reshape(r, {0, 0, 3, 8})  y = Transpose<perm=[0,2,1,3]>(h)",
+            opset=23,
+        ),
+        Rewrites(
             "float[b,3,s,8] x; float[b,1,s,2] c; float[b,1,s,2] k; x1, x2, rest = Split<axis=3>(x, {2, 2, 4})"
             f"{_PRODUCTS} y = Concat<axis=-1>(a, b, rest)",
             to="float[b,3,s,8] x; float[b,1,s,2] c; float[b,1,s,2] k; c3 = Squeeze(c, {1})  k3 = Squeeze(k, {1})"
@@ -283,6 +307,23 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
             because="are not what is joined",
             opset=23,
         ),
+        Rewrites(
+            "float[b,s,24] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 3, 4, 2})"
+            f"x1 = Gather<axis=-1>(p, 0)  x2 = Gather<axis=-1>(p, 1) {_PRODUCTS} a5 = Unsqueeze(a, {{4}})"
+            "b5 = Unsqueeze(b, {4})  ab = Concat<axis=4>(a5, b5)  y = Reshape(ab, {0, 0, 3, 8})",
+            to="float[b,s,24] x; float[b,s,1,4] c; float[b,s,1,4] k; h = Reshape(x, {0, 0, 3, 8})"
+            "c3 = Squeeze(c, {2})  k3 = Squeeze(k, {2})  f = Reshape(h, {0, 0, 24})"
+            "r = RotaryEmbedding<interleaved=1, num_heads=3>(f, c3, k3)  y = Reshape(r, {0, 0, 3, 8})",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
+            f"x1 = Gather<axis=-1>(p, 0)  x2 = Gather<axis=-1>(p, 1) {_PRODUCTS} a5 = Unsqueeze(a, {{4}})"
+            "b5 = Unsqueeze(b, {4})  ab = Concat<axis=4>(a5, b5)  t = Transpose<perm=[0,1,2,4,3]>(ab)"
+            "y = Reshape(t, {0, 0, 3, 8})",
+            because="the parts are moved apart",
+            opset=23,
+        ),
         Rejects(
             f"float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k;{_HALVES} {_PRODUCTS} y = Concat<axis=2>(a, b)",
             because="Concat goes along another axis",
@@ -292,13 +333,27 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
 )
 def rotary_by_parts(m: Match, build: Builder) -> Value:
     """(x₁·cos - x₂·sin, x₂·cos + x₁·sin) ⟶ RotaryEmbedding(x, cos, sin)."""
-    size, rank = head_size(m, m[x]), m.rank(x) or 0
     if with_rest not in m:
-        interleaved = whole.is_interleaved(m)
-        _require_parts(m, size, interleaved)
-        return embedded(m, build, m[x], (m[cos], m[sin]), interleaved=interleaved)
+        heads = _heads(m, build)
+        interleaved, order = whole.is_interleaved(m, heads), whole.order(m, m.rank(heads) or 0)
+        _require_parts(m, heads, head_size(m, heads), interleaved)
+        result = embedded(m, build, heads, (m[cos], m[sin]), interleaved=interleaved)
+        return result if order is None else build.Transpose(result, perm=order)
+    size, rank = head_size(m, m[x]), m.rank(x) or 0
     m.require(m.axis(m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
     kept = m.piece(resolve(m[rest]), rank - 1)
-    _require_parts(m, kept.start, False)
+    _require_parts(m, m[x], kept.start, False)
     m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
     return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)
+
+
+def _heads(m: Match, build: Builder) -> Value:
+    """x, split by heads where it is as it is taken apart."""
+    folded = m.shape(pairs) if pairs in m else None
+    if folded is None or len(folded) < 2 or len(folded) - 1 == m.rank(x):
+        return m[x]
+    *before, size, both = folded
+    target = reshape_target(m.shape(x), (*before, size * both), None)
+    m.require(target is not None, "no constant target splits x by heads", at=x)
+    heads: Value = build.Reshape(m[x], np.array(target, np.int64))
+    return heads

@@ -102,6 +102,9 @@ computes = OPERATORS.of
 MOVES = frozenset((*operators("view permute select repeat gather join pad shape"), "Identity", "Where"))
 """Operators whose result is made of elements of their inputs and zeros."""
 
+SCATTERS = frozenset(operators("scatter", marks="exact"))
+"""Operators that move as well, where they have no reduction."""
+
 
 DIGITS = {ir.DataType.BFLOAT16: 8, ir.DataType.FLOAT16: 11, ir.DataType.FLOAT: 24, ir.DataType.DOUBLE: 53}
 """Dtypes that stand for reals, and how many binary digits each holds."""
@@ -263,7 +266,7 @@ class Run:
             found = OPERATORS[key](self, call, *map(self.elements, inputs))
             dtype = _dtype(inputs)
             return [_wrapped(v, dtype) for v in (found if isinstance(found, tuple) else (found,))]
-        if not call.domain and call.op_type in MOVES:
+        if _moves(call):
             dtype, held = _dtype(inputs), _held(inputs)
             return [
                 _wrapped(v, dtype, held) for v in _reference(replace(call, inputs=tuple(map(self.elements, inputs))))
@@ -282,6 +285,12 @@ class Run:
             if formal.default is not None:
                 defaults[name] = ir.Attr(name, formal.type, formal.default)
         return self._graph(body, env, {**defaults, **call.attributes}, body.opset_imports)
+
+
+def _moves(call: Call) -> bool:
+    """True if an operator moves elements, and computes none."""
+    is_plain = call.op_type in SCATTERS and call.get("reduction", b"none") in ("none", b"none")
+    return not call.domain and (call.op_type in MOVES or is_plain)
 
 
 def _at(value: Value, place: int, axis: int) -> Value:
