@@ -212,7 +212,8 @@ class _Checker:
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:
-    """Spell ``ai.onnx`` as ``""``, import what is used, name attribute types, leave negative sizes unknown."""
+    """Spell ``ai.onnx`` as ``""``, import what is used, name attribute types, count axes of permutations from the
+    front, leave negative sizes unknown."""
     said = _clear_negative_sizes(proto.graph)
     for owner, body in ((proto, proto.graph.node), *((f, f.node) for f in proto.functions)):
         imports = {normal_domain(each.domain): each.version for each in owner.opset_import}
@@ -224,6 +225,7 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
                 imports[domain] = 1
                 said.append(f"opset import of {domain}, used by {_called(node)}, was missing: version 1 assumed")
             _name_attribute_types(node, said)
+            _count_axes(node, said)
         if owner is proto and "" not in imports:  # and so no node uses it, but what replaces one may
             imports[""] = newest_opset(proto.ir_version)
             said.append(f"no opset of ai.onnx is imported: {imports['']} taken, for IR version {proto.ir_version}")
@@ -252,6 +254,15 @@ def _name_attribute_types(node: onnx.NodeProto, said: list[str]) -> None:
             if len(found) == 1:
                 attr.type = found[0]
                 said.append(f"type of attribute '{attr.name}' of {_called(node)} was missing")
+
+
+def _count_axes(node: onnx.NodeProto, said: list[str]) -> None:
+    """TorchScript's ``movedim`` counts axes of a permutation from the end, which ONNX Runtime does not open."""
+    for attr in node.attribute if node.op_type == "Transpose" and not normal_domain(node.domain) else ():
+        counted = [axis % len(attr.ints) for axis in attr.ints]
+        if attr.name == "perm" and counted != list(attr.ints) and sorted(counted) == list(range(len(counted))):
+            said.append(f"perm of {_called(node)}, {list(attr.ints)}, counts from the end: {counted} taken")
+            attr.ints[:] = counted
 
 
 def graph_tree(graph: ir.Graph) -> Iterator[ir.Graph]:
