@@ -521,7 +521,7 @@ def test_negative_sizes_are_unknown():
 def test_permutations_are_counted_from_the_front():
     model = io.load(proto([node("Transpose", "x", "y", perm=[0, -1])], [info("x", (2, 3))], [info("y", (2, 3))]))
     assert model.graph.node(0).attributes["perm"].as_ints() == (0, 1)
-    assert io.repairs(model) == ("perm of an unnamed Transpose, [0, -1], counts from the end: [0, 1] taken",)
+    assert io.repairs(model) == ("perm of node 'Transpose_y' (Transpose), [0, -1], counts from the end: [0, 1] taken",)
     wrong = io.load(proto([node("Transpose", "x", "y", perm=[0, -2])], [info("x", (2, 3))], [info("y", (2, 3))]))
     assert io.repairs(wrong) == ()
 
