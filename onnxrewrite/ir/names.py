@@ -26,6 +26,13 @@ class Names:
         self._taken.add(name)
         return name
 
+    def within(self, base: str, part: str) -> str:
+        """A fresh ``base/part``; of a base that is one of these itself, a further one beside it, so that what is made
+        anew again and again has no name that grows."""
+        head, _, last = base.rpartition("/")
+        is_one = bool(head) and (last == part or (last.startswith(f"{part}_") and last[len(part) + 1 :].isdigit()))
+        return self.fresh(f"{head}/{part}" if is_one else f"{base}/{part}")
+
 
 def repeated(names: Iterable[str]) -> str | None:
     """The first name that is there a second time; None where each is there once."""

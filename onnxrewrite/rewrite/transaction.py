@@ -432,10 +432,10 @@ class Transaction:
             if node.outputs[0] is self.results[0] and len(anchor.outputs) == 1:
                 node.name, anchor.name = base, self.work.names.fresh(f"{base}/replaced")
             else:
-                node.name = self.work.names.fresh(f"{base}/{node.op_type}")
+                node.name = self.work.names.within(base, node.op_type)
             node.metadata_props.update(metadata)
             for output in node.outputs:
-                output.name = self.work.names.fresh(f"{value.name}/{node.op_type}")
+                output.name = self.work.names.within(value.name or "", node.op_type)
         for inner in (n for n in with_inner(self.build.nodes) if n not in outermost):
             inner.name = self.work.names.fresh(f"{base}/{inner.op_type}")
             inner.metadata_props.update(metadata)
