@@ -33,7 +33,7 @@ def stored_bytes(model: ir.Model, path: str | os.PathLike[str] | None = None) ->
     if io.needs_external_data(model):
         with preserved.completed(model):
             return external.total_bytes(model)
-    if path is not None:
+    if path is not None and os.path.isfile(path):
         return os.path.getsize(path)
     return mapped.size(*io.to_weightless(model))
 

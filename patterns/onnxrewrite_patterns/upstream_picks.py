@@ -107,7 +107,7 @@ def pick_upstream(m: Match, build: Builder) -> Value:
 
 
 def _reshaped(m: Match, build: Builder, source: Value | None, axis: int) -> Value:
-    """What is picked of the operand of a Reshape, in the shape of the result."""
+    """The picked part of the operand of a Reshape, in the shape that it has in the result."""
     few, shape = m.shape(source) if source is not None else None, list(m.shape(x) or ())
     target = reshape_target(few, [*shape[:axis], few[axis], *shape[axis + 1 :]], None) if few is not None else None
     m.require(target is not None, "no constant target reshapes what is picked", at=x)
