@@ -24,6 +24,7 @@ A *kind* says how the first result depends on the operands:
 - ``activation``: networks are bent with it;
 - ``idempotent``: twice is once; ``involution``: twice is not at all; ``jumps``: has steps away from zero, too;
 - ``nonnegative``: no result of floats is below zero; ``partial``: not a number for ordinary inputs;
+- ``increasing``: of a larger number, infinity too, it is larger;
 - ``bounded``: no result is larger in magnitude than the largest element of the first operand;
 - ``exact``: nothing is rounded; ``rounding``: to a grid; ``irrational``: results are no fractions of the operands;
 - ``periodic``: of angles;
@@ -58,8 +59,8 @@ And                         broadcast   commutative logic neutral=true
 ArgMax                      reduce      exact
 ArgMin                      reduce      exact
 Asin                        pointwise   partial irrational
-Asinh                       pointwise   irrational
-Atan                        pointwise   irrational
+Asinh                       pointwise   increasing irrational
+Atan                        pointwise   increasing irrational
 Atanh                       pointwise   partial irrational
 Attention                   attention
 AveragePool                 pool        images int8 blocked qlinear fusing
@@ -103,8 +104,8 @@ DynamicQuantizeLinear       quantize
 Einsum                      linear
 Elu                         pointwise   activation FusedGemm
 Equal                       broadcast   commutative comparison integers
-Erf                         pointwise   irrational
-Exp                         pointwise   nonnegative irrational
+Erf                         pointwise   increasing irrational
+Exp                         pointwise   increasing nonnegative irrational
 Expand                      repeat      bounded exact sizes=1 indices shapes
 EyeLike                     generate
 Flatten                     view        bounded exact integers indices free int8
@@ -216,15 +217,15 @@ SequenceLength              sequence
 SequenceMap                 sequence    body
 Shape                       shape       exact free
 Shrink                      pointwise   activation
-Sigmoid                     pointwise   nonnegative irrational int8 FusedGemm FusedConv blocked qlinear
+Sigmoid                     pointwise   increasing nonnegative irrational int8 FusedGemm FusedConv blocked qlinear
 Sign                        pointwise   idempotent jumps exact integers
 Sin                         pointwise   irrational periodic
-Sinh                        pointwise   irrational
+Sinh                        pointwise   increasing irrational
 Size                        shape       exact free
 Slice                       select      bounded exact integers indices int8 shapes
 Softmax                     softmax     nonnegative changed=13 irrational
 SoftmaxCrossEntropyLoss     loss
-Softplus                    pointwise   nonnegative activation FusedGemm
+Softplus                    pointwise   increasing nonnegative activation FusedGemm
 Softsign                    pointwise   activation FusedGemm
 SpaceToDepth                permute     bounded exact rank=4
 Split                       select      bounded exact integers indices int8
@@ -239,7 +240,7 @@ Sum                         broadcast   commutative sum variadic
 SwiGLU                      gated       activation
 Swish                       pointwise   activation
 Tan                         pointwise   irrational periodic
-Tanh                        pointwise   activation irrational FusedGemm FusedConv blocked
+Tanh                        pointwise   increasing activation irrational FusedGemm FusedConv blocked
 TensorScatter               scatter
 TfIdfVectorizer             text
 ThresholdedRelu             pointwise   activation FusedGemm

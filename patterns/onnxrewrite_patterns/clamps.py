@@ -42,8 +42,8 @@ def idempotent_twice(m: Match, build: Builder) -> Value:
     return m[before]
 
 
-NONNEGATIVE = operators("pointwise softmax", marks="nonnegative", but="Relu")
-rectified = op.Relu(above := op[NONNEGATIVE](x))
+NONNEGATIVE = operators("pointwise softmax reduce", marks="nonnegative", but="Relu")
+rectified = op["Relu", "Abs"](above := op[NONNEGATIVE](x, Each("parameters", at_least=0)))
 
 
 @rule(
@@ -54,15 +54,19 @@ rectified = op.Relu(above := op[NONNEGATIVE](x))
     allow_shared=True,
     examples=(
         Rewrites("a = Sigmoid(x)  y = Relu(a)", to="y = Sigmoid(x)"),
+        Rewrites("a = ReduceL2<axes=[0]>(x)  y = Abs(a)", to="y = ReduceL2<axes=[0]>(x)"),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
+        Rejects("a = ReduceSumSquare<noop_with_empty_axes=1>(x)  y = Relu(a)", because="may reduce nothing", opset=18),
         Rejects("int32[n] x; a = Abs(x)  y = Relu(a)", because="the least integer has no absolute value", opset=14),
     ),
 )
 def relu_of_nonnegative(m: Match, build: Builder) -> Value:
-    """Relu(f(x)) ⟶ f(x) for an f that is never negative: Abs, Exp, Sigmoid, HardSigmoid, Softmax."""
+    """Relu(f(x)) ⟶ f(x) for an f that is never negative, such as Exp, Sigmoid, Softmax or a norm, and likewise Abs."""
     m.node(above)
     dtype = m.dtype(above)
     m.require(dtype is not None and dtype.is_floating_point(), "the least integer has no absolute value", at=above)
+    idle = m.node(above).attributes.get_int("noop_with_empty_axes", 0)
+    m.require(not idle, "it may reduce nothing, and hand on what it is given", at=above)
     return m[above]
 
 

@@ -158,6 +158,78 @@ def operand_twice(m: Match, build: Builder) -> Value:
     return m[x]
 
 
+y = Var("y")
+joined = op["And", "Or", "Max", "Min"](x, inside := op["And", "Or", "Max", "Min"](x, y))
+
+
+@rule(
+    "operand-again",
+    CANONICALIZE,
+    joined,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "bool x; bool y; a = And(y, x)  b = And(x, a)  z = Not(b)", to="bool x; bool y; a = And(y, x)  z = Not(a)"
+        ),
+        Rewrites(
+            "float[n] x; float[b,n] y; a = Max(x, y)  b = Max(a, x)  z = Relu(b)",
+            to="float[n] x; float[b,n] y; a = Max(x, y)  z = Relu(a)",
+        ),
+        Rewrites(
+            "bool[n] x; bool[n] y; a = Or(y, x)  b = And(x, a)  z = Not(b)", to="bool[n] x; bool[n] y; z = Not(x)"
+        ),
+        Rewrites("int64[n] x; int64[n] y; a = Min(y, x)  z = Max(x, a)", to="int64[n] x; int64[n] y; z = Identity(x)"),
+        Rejects("bool[n] x; bool[b,n] y; a = Or(y, x)  z = And(x, a)", because="broadcast"),
+        Rejects("float[n] x; float[n] y; a = Min(y, x)  z = Max(x, a)", because="NaN"),
+        Rejects("bool x; bool y; bool w; a = And(y, x)  z = And(w, a)", because="the same value"),
+    ),
+)
+def operand_again(m: Match, build: Builder) -> Value:
+    """x∧(x∧y) ⟶ x∧y and x∧(x∨y) ⟶ x, and likewise of ∨, and of max and min."""
+    if m.node(joined).op_type == m.node(inside).op_type:
+        return m[inside]
+    m.require(m.dtype(x) not in FLOATS, "the other operand may be NaN", at=x)
+    m.require(same_shape(m.shape(x), m.shape(joined)), "x is broadcast", at=x)
+    return m[x]
+
+
+condition = Var("condition")
+then, otherwise = Var("then"), Var("otherwise")
+chosen_twice = op.Where(condition, op.Where(condition, then, Var("never")), otherwise)
+refused_twice = op.Where(condition, then, op.Where(condition, Var("not ever"), otherwise))
+
+
+@rule(
+    "where-of-where",
+    CANONICALIZE,
+    any_of(chosen_twice, refused_twice),
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "bool[n] c; float[n] a; float[n] b; float[n] d; w = Where(c, a, b)  y = Where(c, w, d)",
+            to="bool[n] c; float[n] a; float[n] b; float[n] d; y = Where(c, a, d)",
+        ),
+        Rewrites(
+            "bool[n] c; float[n] a; float[n] b; w = Where(c, b, a)  y = Where(c, a, w)",
+            to="bool[n] c; float[n] a; float[n] b; y = Where(c, a, a)",
+        ),
+        Rejects(
+            "bool[n] c; float[n] a; float[b,n] z; float[n] d; w = Where(c, a, z)  y = Where(c, w, d)",
+            because="has another shape",
+        ),
+        Rejects(
+            "bool[n] c; bool[n] e; float[n] a; float[n] b; float[n] d; w = Where(e, a, b)  y = Where(c, w, d)",
+            because="the same value",
+        ),
+    ),
+)
+def where_of_where(m: Match, build: Builder) -> Value:
+    """Where(c, Where(c, a, b), d) ⟶ Where(c, a, d), and Where(c, a, Where(c, b, d)) ⟶ Where(c, a, d)."""
+    result: Value = build.Where(m[condition], m[then], m[otherwise])
+    m.require(same_shape(m.shape(result), m.shape(m.anchor)), "without what is never chosen it has another shape")
+    return result
+
+
 branching = AnyNode(op_types=("If",))
 
 

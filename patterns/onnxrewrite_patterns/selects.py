@@ -42,6 +42,38 @@ SELECT = rule(
     ),
 )
 
+compared = op[operators(marks="opposite")](a, b)
+larger, smaller = op.Where(compared, a, b), op.Where(compared, b, a)
+
+
+@rule(
+    "extremum-by-choice",
+    CANONICALIZE,
+    any_of(larger, smaller),
+    examples=(
+        Rewrites(
+            "int64[n] a; int64[n] b; c = Less(a, b)  y = Where(c, a, b)",
+            to="int64[n] a; int64[n] b; y = Min(a, b)",
+        ),
+        Rewrites(
+            "int32[n] a; int32[n] b; c = LessOrEqual(a, b)  y = Where(c, b, a)",
+            to="int32[n] a; int32[n] b; y = Max(a, b)",
+        ),
+        Rewrites(
+            "int64[n] a; int64[n] b; c = GreaterOrEqual(a, b)  y = Where(c, a, b)",
+            to="int64[n] a; int64[n] b; y = Max(a, b)",
+        ),
+        Rejects("float[n] a; float[n] b; c = Less(a, b)  y = Where(c, a, b)", because="float"),
+        Rejects("int64[n] a; int64[n] b; int64[n] d; c = Less(a, b)  y = Where(c, a, d)", because="the same value"),
+    ),
+)
+def extremum_by_choice(m: Match, build: Builder) -> Value:
+    """Where(a < b, a, b) ⟶ Min(a, b) of integers, and likewise Max; of floats NaN is neither."""
+    is_max = m.node(compared).op_type.startswith("Greater") == (larger in m)
+    result: Value = build.Max(m[a], m[b]) if is_max else build.Min(m[a], m[b])
+    return result
+
+
 x, factor, nothing, low = Var("x", dtype=FLOATS), Scalar("factor"), Scalar("nothing"), Scalar("low")
 weight = any_of(op.Where(c, factor, 0.0), op.Cast(c, to=to))
 kept_part = op.Mul(x, weight)
