@@ -48,6 +48,7 @@ from onnxrewrite.pattern.paths import (
     path,
     path_through,
     readers,
+    siblings,
     upstream,
 )
 from onnxrewrite.pattern.terms import (
@@ -165,6 +166,7 @@ __all__ = [
     "rules_of",
     "same_dim",
     "same_shape",
+    "siblings",
     "size_where",
     "slice_of",
     "topological",

@@ -206,6 +206,14 @@ def _minimum(a: Dim, b: Dim) -> Dim:
     return smaller if at_least(smaller) == min(at_least(a), at_least(b)) else UNKNOWN
 
 
+def one_of(size: Dim) -> Dim:
+    """One element of so many, or none of none, for which sympy has no term: a name, the same for the same size."""
+    if at_least(size) > 0 or size == 0:
+        return min(1, at_least(size))
+    is_name = isinstance(size, ir.SymbolicDim) and size.value is not None and size.value.isidentifier()
+    return ir.SymbolicDim(f"_d_of_{size}") if is_name else UNKNOWN
+
+
 def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of two sizes; unknown unless it can be told."""
     if isinstance(a, int) and isinstance(b, int):

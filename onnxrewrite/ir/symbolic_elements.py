@@ -294,6 +294,8 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
         return _sliced_from(size, start) if isinstance(end, int) and end >= dims.FAR else dims.between(size, start, end)
     if isinstance(size, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
+    if start < 0 and step == 1 and isinstance(end, int) and end >= dims.FAR:
+        return dims.minimum(size, -start) if start < -1 else dims.one_of(size)
     if step < 0 or (start < 0 and -start > dims.at_least(size)):
         return UNKNOWN
     if isinstance(end, int) and end >= dims.FAR:

@@ -135,6 +135,12 @@ def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
     return reader if not op_types or (reader.op_type in op_types and not reader.domain) else None
 
 
+def siblings(value: ir.Value) -> list[ir.Value]:
+    """The results of the node that computes a value that are read, itself among them."""
+    node = resolve(value).producer()
+    return [o for o in node.outputs if o.uses() or o.is_graph_output()] if node is not None else []
+
+
 def is_read_once(value: ir.Value | None) -> bool:
     """True if a value, and each value that Identities pass on to it, has one reader and is not a graph output."""
     if value is None:

@@ -44,7 +44,7 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
     if repeated is not None:
         m.cover(node)
         return repeated
-    if interleaved and _joins_rows(m, node):
+    if interleaved and _joins_rows(m, value):
         m.cover(node)
         return build.again(node, *(once(m, build, v, interleaved) for v in inputs_of(node)))[0]
     m.require(
@@ -137,16 +137,16 @@ def _part(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
     return sliced
 
 
-def _joins_rows(m: Match, node: ir.Node) -> bool:
-    """True for a Concat along the last axis."""
-    rank = m.rank(node.outputs[0]) or 0
-    return node.op_type == "Concat" and rank > 0 and m.axis(node, rank) == rank - 1
+def _joins_rows(m: Match, value: Value) -> bool:
+    """True for the result of a Concat along the last axis."""
+    node, rank = made_by(value, "Concat"), m.rank(value) or 0
+    return node is not None and rank > 0 and m.axis(node, rank) == rank - 1
 
 
 def _doubled(m: Match, value: Value) -> Value | None:
     """The operand of Concat(f, f) along the last axis."""
     node = made_by(value, "Concat")
-    if node is None or not _joins_rows(m, node):
+    if node is None or not _joins_rows(m, value):
         return None
     halves = [resolve(v) for v in inputs_of(node)]
     return halves[0] if len(halves) == 2 and halves[0] is halves[1] else None

@@ -14,8 +14,9 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 
 norm = AnyNode(op_types=operators("reduce", marks="nonnegative"))
-extremum = AnyNode(op_types=("ReduceMax", "ReduceMin"))
-linear = AnyNode(op_types=("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum"))
+EXTREMA = ("ReduceMax", "ReduceMin")
+extremum = AnyNode(op_types=EXTREMA)
+odd = AnyNode(op_types=(*EXTREMA, "ReduceMean", "ReduceSum"))
 root = op.Sqrt(squares := AnyNode(op_types=("ReduceSumSquare",)))
 
 
@@ -104,7 +105,7 @@ def extremum_of_increasing(m: Match, build: Builder) -> Value:
 @rule(
     "reduction-of-negative",
     LOWER,
-    linear,
+    odd,
     needs_speedup=True,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
@@ -122,7 +123,7 @@ def extremum_of_increasing(m: Match, build: Builder) -> Value:
 )
 def reduction_of_negative(m: Match, build: Builder) -> Value:
     """Σ(-x) ⟶ -Σx, and likewise the mean; max(-x) ⟶ -min(x), and the other way."""
-    node, maker = m.node(linear), _function(m, linear, "Neg")
+    node, maker = m.node(odd), _function(m, odd, "Neg")
     op_type = {"ReduceMax": "ReduceMin", "ReduceMin": "ReduceMax"}.get(node.op_type, node.op_type)
-    result: Value = build.Neg(build.node(op_type, [m.operand(maker), *inputs_of(node)[1:]], m.attrs(linear))[0])
+    result: Value = build.Neg(build.node(op_type, [m.operand(maker), *inputs_of(node)[1:]], m.attrs(odd))[0])
     return result

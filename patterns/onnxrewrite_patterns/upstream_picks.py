@@ -37,6 +37,7 @@ _QKV = "float[b,2,s,8] q; float[b,2,t,8] k; float[b,2,t,8] v; float[b,1,s,t] m;"
     "pick-upstream",
     RAISE,
     picked,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"{_LAYER} p = MatMul(x, w)  y = Gather<axis=1>(p, 0)",
@@ -44,7 +45,17 @@ _QKV = "float[b,2,s,8] q; float[b,2,t,8] k; float[b,2,t,8] v; float[b,1,s,t] m;"
         ),
         Rewrites(
             f"{_LAYER} float[b,s,16] r; a = Add(r, c)  y = Slice(a, {{-1}}, {{9223372036854775807}}, {{1}})",
-            to=f"{_LAYER} float[b,s,16] r; t = Slice(r, {{-1}}, {{9223372036854775807}}, {{1}}, {{1}})  y = Add(t, c)",
+            to=f"{_LAYER} float[b,s,16] r; t = Slice(r, {{-1}}, {{9223372036854775807}}, {{1}}, {{1}})y = Add(t, c)",
+        ),
+        Rewrites(
+            "float[b,12,16] r; a = Relu(r)  y = Slice(a, {-3}, {-1}, {1})",
+            to="float[b,12,16] r; t = Slice(r, {-3}, {-1}, {1}, {1})  y = Relu(t)",
+        ),
+        Rewrites(
+            "float[b,s,16] r; p, q = Split<axis=2>(r, {8, 8})  t = Gather<axis=1>(p, {0})  u = Gather<axis=1>(q, {0})"
+            "y = Mul(t, u)",
+            to="(float[b,s,16] r) => (y) { k = int64[2] {8, 8}  v = Gather<axis=1>(r, {0})"
+            "t, q = Split<axis=2>(v, k)  w = Gather<axis=1>(r, {0})  o, u = Split<axis=2>(w, k)  y = Mul(t, u) }",
         ),
         Rewrites(
             "float[b,12,16] x; float[b,1,16] z; int64[2] i; a = Mul(x, z)  y = Gather<axis=1>(a, i)",
@@ -100,9 +111,12 @@ def pick_upstream(m: Match, build: Builder) -> Value:
         m.refuse("what is picked from may need all of its operands", at=x)
     m.require(is_read_once(m[x]), "what is picked from is read elsewhere, too", at=x)
     axes = _CARRIED[maker.op_type](m, maker, axis)
-    m.cover(maker)
-    inputs = [pick(v, axes[i]) if i in axes and v is not None else v for i, v in enumerate(maker.inputs)]
-    result = _reshaped(m, build, inputs[0], axis) if maker.op_type == "Reshape" else build.again(maker, *inputs)[0]
+    if maker.op_type != "Split":  # of which other pieces are picked from as well
+        m.cover(maker)
+    operands = [input_of(maker, i) for i in range(max(axes, default=0) + 1)]
+    inputs = [pick(v, axes[i]) if i in axes and v is not None else v for i, v in enumerate(operands)]
+    is_view = maker.op_type == "Reshape"
+    result = _reshaped(m, build, inputs[0], axis) if is_view else build.again(maker, *inputs)[m[x].index() or 0]
     return build.Squeeze(result, axes=(axis,)) if is_dropped else result
 
 
@@ -161,7 +175,7 @@ def _first(m: Match, node: ir.Node, axis: int) -> _Axes:
 
 
 def _broadcast(m: Match, node: ir.Node, axis: int) -> _Axes:
-    return _aligned(m, enumerate(node.inputs), axis, m.rank(x) or 0)
+    return _aligned(m, enumerate(inputs_of(node)), axis, m.rank(x) or 0)
 
 
 def _aligned(m: Match, operands: Iterable[tuple[int, Value | None]], axis: int, rank: int) -> _Axes:
@@ -192,15 +206,23 @@ def _beside(m: Match, node: ir.Node, axis: int) -> _Axes:
     return {0: axis}
 
 
+def _pieces(m: Match, node: ir.Node, axis: int) -> _Axes:
+    """Of a Split: each piece that is read is picked from."""
+    m.require(axis != m.axis(node, m.rank(x)), "it is cut along that axis", at=x)
+    alike = all(only_reader(piece, m.node(gathered if gathered in m else sliced).op_type) for piece in siblings(m[x]))
+    m.require(alike, "a piece is read as a whole", at=x)
+    return {0: axis}
+
+
 def _joined(m: Match, node: ir.Node, axis: int) -> _Axes:
     m.require(axis != m.axis(node, m.rank(x)), "it is joined along that axis", at=x)
-    return dict.fromkeys(range(len(node.inputs)), axis)
+    return dict.fromkeys(range(len(inputs_of(node))), axis)
 
 
 def _rows(m: Match, node: ir.Node, axis: int) -> _Axes:
     """Of a product of matrices: the rows of the first, or those that both have."""
-    operands, rank = list(enumerate(node.inputs)), m.rank(x) or 0
-    ranks = [m.rank(v) or 0 for _, v in operands if v is not None]
+    operands, rank = list(enumerate(inputs_of(node))), m.rank(x) or 0
+    ranks = [m.rank(v) or 0 for _, v in operands]
     m.require(axis < rank - 1 and min(ranks) > 1, "it sums along that axis", at=x)
     return {0: ranks[0] - 2} if axis == rank - 2 else _aligned(m, operands, axis, rank)
 
@@ -257,6 +279,7 @@ _CARRIED: Mapping[str, Callable[[Match, ir.Node, int], _Axes]] = {
     "RMSNormalization": _before,
     "Reshape": _kept,
     "RotaryEmbedding": _tokens,
+    "Split": _pieces,
     "Transpose": _permuted,
 }
 """Operators of which an element of the result needs one element of some operands along an axis, and their axes."""
