@@ -35,6 +35,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("attention-lower", "built Cast: to off"): "of the sum only the sign is asked, which float16 tells, too",
     ("pad-into-max-pool", "x: of any dtype"): "no integer is -inf, which the rewrite asks for",
     ("relu-into-quantize", "x: of any dtype"): "0 divided by a scale is 0 in every dtype, which is what Relu cuts at",
+    ("pick-upstream", "x: of any dtype"): "elements are picked of any dtype: only shapes are left to other rules",
     ("embed-norm", "table 1: of any dtype"): "of what is added up, another table has the dtype that is asked for",
     # parameters of which there is one
     (
@@ -123,7 +124,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "cast-of-cast",
         "Cast: attributes not looked at",
     ): "saturate and round_mode are about float8, which holds every number of no other dtype",
-    ("relu-of-nonnegative", "Relu: Abs will do, too"): "what is not negative stays under Abs as under Relu",
     (EVERY, "without: the sign of zero might change"): "a comparison takes -0 for 0",
     ("squeeze-unsqueeze", "built Unsqueeze: axes in reverse order"): "the axes of Unsqueeze are a set",
     (EVERY, "Pad: constant_value is 0.03 by default"): _DEFAULT,
