@@ -16,7 +16,6 @@ from onnxrewrite.rules import *
 norm = AnyNode(op_types=operators("reduce", marks="nonnegative"))
 EXTREMA = ("ReduceMax", "ReduceMin")
 extremum = AnyNode(op_types=EXTREMA)
-odd = AnyNode(op_types=(*EXTREMA, "ReduceMean", "ReduceSum"))
 root = op.Sqrt(squares := AnyNode(op_types=("ReduceSumSquare",)))
 
 
@@ -103,27 +102,24 @@ def extremum_of_increasing(m: Match, build: Builder) -> Value:
 
 
 @rule(
-    "reduction-of-negative",
+    "extremum-of-negative",
     LOWER,
-    odd,
+    extremum,
     needs_speedup=True,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
-        Rewrites(
-            "float[n,8] x; a = Neg(x)  y = ReduceMean<axes=[1]>(a)",
-            to="float[n,8] x; m = ReduceMean<axes=[1]>(x)  y = Neg(m)",
-        ),
         Rewrites(
             "float[n,8] x; a = Neg(x)  y = ReduceMax<axes=[1]>(a)",
             to="float[n,8] x; m = ReduceMin<axes=[1]>(x)  y = Neg(m)",
         ),
         Rejects("float[n,8] x; a = Abs(x)  y = ReduceMax<axes=[1]>(a)", because="another operator"),
+        Rejects("float[n,8] x; a = Neg(x)  y = ReduceSum<axes=[1]>(a)", because="expected", opset=11),
         Rejects("int32[n,8] x; a = Neg(x)  y = ReduceMax<axes=[1]>(a)", because="no float"),
     ),
 )
-def reduction_of_negative(m: Match, build: Builder) -> Value:
-    """Σ(-x) ⟶ -Σx, and likewise the mean; max(-x) ⟶ -min(x), and the other way."""
-    node, maker = m.node(odd), _function(m, odd, "Neg")
-    op_type = {"ReduceMax": "ReduceMin", "ReduceMin": "ReduceMax"}.get(node.op_type, node.op_type)
-    result: Value = build.Neg(build.node(op_type, [m.operand(maker), *inputs_of(node)[1:]], m.attrs(odd))[0])
+def extremum_of_negative(m: Match, build: Builder) -> Value:
+    """Largest -x ⟶ -(least x), and the other way.  Not so a sum: what cancels is 0, and not -0, whatever the signs."""
+    node, maker = m.node(extremum), _function(m, extremum, "Neg")
+    (opposite,) = {*EXTREMA} - {node.op_type}
+    result: Value = build.Neg(build.node(opposite, [m.operand(maker), *inputs_of(node)[1:]], m.attrs(extremum))[0])
     return result
