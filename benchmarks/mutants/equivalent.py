@@ -26,6 +26,8 @@ _VALID = "no valid model has another"
 _FUSED = "ONNX Runtime fuses the same nodes by itself, whatever the scales are, and multiplies by any that broadcasts"
 _SHIFTED = "softmax(x - c) = softmax(x) for every c that is one number along the axis, whatever it is computed from"
 
+_PICKED = "elements are picked of any dtype: only shapes are left to other rules"
+
 EVERY = "*"
 """In place of a rule's name: every rule that has such a mutant."""
 
@@ -35,7 +37,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("attention-lower", "built Cast: to off"): "of the sum only the sign is asked, which float16 tells, too",
     ("pad-into-max-pool", "x: of any dtype"): "no integer is -inf, which the rewrite asks for",
     ("relu-into-quantize", "x: of any dtype"): "0 divided by a scale is 0 in every dtype, which is what Relu cuts at",
-    ("pick-upstream", "x: of any dtype"): "elements are picked of any dtype: only shapes are left to other rules",
+    ("pick-upstream", "x: of any dtype"): _PICKED,
+    ("pick-rows-upstream", "x: of any dtype"): _PICKED,
     ("embed-norm", "table 1: of any dtype"): "of what is added up, another table has the dtype that is asked for",
     # parameters of which there is one
     (

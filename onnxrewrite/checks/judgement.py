@@ -338,8 +338,9 @@ class Judge:
         """The comparison where the original overflows; None where that is not what is the matter.
 
         Where the reference knows better, the rewrite has to come to it, or to infinity where the dtype does not reach
-        it.  Where the reference overflows as well, any finite number will do at inputs far from zero, and anything
-        where the rule assumes that nothing overflows.
+        it.  Where the reference overflows as well, any finite number will do at inputs far from zero.  A rule that
+        assumes that nothing leaves the range of its dtype may do anything where the original is not finite: there
+        something has, whether the reference is or not.
         """
         wide, made = old.astype(np.float64), new.astype(np.float64)
         lost = ~np.isfinite(wide)
@@ -357,7 +358,7 @@ class Judge:
         beyond = known & ~np.isfinite(rounded.astype(np.float64))
         if not _same_pattern(rounded.astype(np.float64)[beyond], made[beyond]):
             return None
-        out = unknown | beyond
+        out = lost if self.depth.in_range else unknown | beyond
         if not np.isfinite(made[~out]).all():
             return None
         kept = [np.where(out, 0, a) for a in (truth, np.where(known, rounded, old), new)]

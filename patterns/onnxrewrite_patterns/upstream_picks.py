@@ -37,7 +37,7 @@ _QKV = "float[b,2,s,8] q; float[b,2,t,8] k; float[b,2,t,8] v; float[b,1,s,t] m;"
     "pick-upstream",
     RAISE,
     picked,
-    assumes=(Assumption.NOT_EMPTY,),
+    assumes=(Assumption.NOT_EMPTY, Assumption.IN_RANGE),
     examples=(
         Rewrites(
             f"{_LAYER} p = MatMul(x, w)  y = Gather<axis=1>(p, 0)",
