@@ -45,3 +45,5 @@ def test_the_size_of_weights_is_told_without_a_copy() -> None:
     listed = onnx.helper.make_tensor("listed", onnx.TensorProto.FLOAT, [2], [1.0, 2.0])
     graph = onnx.helper.make_graph([], "g", [], [], [raw, listed])
     assert weight_bytes(onnx.helper.make_model(graph)) == 30 + listed.ByteSize()
+    graph.initializer[0].external_data.add(key="length", value="of a file that nobody asked for")
+    assert weight_bytes(onnx.helper.make_model(graph)) == 30 + listed.ByteSize()

@@ -95,8 +95,9 @@ def weight_bytes(model: ModelLike) -> int:
         return os.path.getsize(model)
     total = 0
     for tensor in skeleton(model).graph.initializer:
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        total += int(entries.get("length", 0)) if entries else _stored_bytes(tensor)
+        is_outside = tensor.data_location == onnx.TensorProto.EXTERNAL  # else its entries say nothing
+        length = next((e.value for e in tensor.external_data if e.key == "length"), "") if is_outside else ""
+        total += int(length) if length.isdecimal() else _stored_bytes(tensor)
     return total
 
 
