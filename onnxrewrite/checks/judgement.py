@@ -348,21 +348,25 @@ class Judge:
             return self._beside_unknown(run, wide, made, lost, old.dtype)
         truth = np.asarray(reference, np.float64)
         with np.errstate(over="ignore"):
-            rounded = truth.astype(old.dtype)
+            rounded = truth.astype(old.dtype).astype(np.float64)
         known = lost & np.isfinite(truth)
-        unknown = lost & ~known
-        if not (self.depth.in_range or (run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all())):
-            same = _same_pattern(wide[unknown], made[unknown])
-            if not same:
-                return None
-        beyond = known & ~np.isfinite(rounded.astype(np.float64))
-        if not _same_pattern(rounded.astype(np.float64)[beyond], made[beyond]):
+        out = lost if self.depth.in_range else self._lost_by_all(run, known, lost, wide, rounded, made)
+        if out is None:
             return None
-        out = lost if self.depth.in_range else unknown | beyond
         if not np.isfinite(made[~out]).all():
             return None
         kept = [np.where(out, 0, a) for a in (truth, np.where(known, rounded, old), new)]
         return self._against(kept[0], run, kept[1].astype(old.dtype), kept[2].astype(old.dtype), own)
+
+    @staticmethod
+    def _lost_by_all(run: Run, known: Mask, lost: Mask, wide: Floats, rounded: Floats, made: Floats) -> Mask | None:
+        """The elements that the reference loses, too, or that are beyond the dtype; None if the rewrite makes something
+        else of them."""
+        unknown = lost & ~known
+        any_will_do = run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all()
+        beyond = known & ~np.isfinite(rounded)
+        right = any_will_do or _same_pattern(wide[unknown], made[unknown])
+        return unknown | beyond if right and _same_pattern(rounded[beyond], made[beyond]) else None
 
     def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: DType) -> Comparison | None:
         """The same without a reference that knows better."""

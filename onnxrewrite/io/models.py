@@ -14,6 +14,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -251,7 +252,7 @@ def _from_model(source: ir.Model) -> ir.Model:
             sparse_defaults=(),
             constants={n: t for n, t in weights if t is not None and n in names} if is_old else {},
         )
-    preserved.remember(model, known)
+    preserved.remember(model, replace(known, size=None))  # it may have changed since it was loaded
     preserved.set_aside(model)
     return model
 

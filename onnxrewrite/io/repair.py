@@ -225,7 +225,7 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
                 imports[domain] = 1
                 said.append(f"opset import of {domain}, used by {_called(node)}, was missing: version 1 assumed")
             _name_attribute_types(node, said)
-            _count_axes(node, said)
+        said += _count_axes(nested(body))
         if owner is proto and "" not in imports:  # and so no node uses it, but what replaces one may
             imports[""] = newest_opset(proto.ir_version)
             said.append(f"no opset of ai.onnx is imported: {imports['']} taken, for IR version {proto.ir_version}")
@@ -256,13 +256,17 @@ def _name_attribute_types(node: onnx.NodeProto, said: list[str]) -> None:
                 said.append(f"type of attribute '{attr.name}' of {_called(node)} was missing")
 
 
-def _count_axes(node: onnx.NodeProto, said: list[str]) -> None:
+def _count_axes(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     """TorchScript's ``movedim`` counts axes of a permutation from the end, which ONNX Runtime does not open."""
-    for attr in node.attribute if node.op_type == "Transpose" and not normal_domain(node.domain) else ():
+    found: list[str] = []
+    turns = (n for n in nodes if n.op_type == "Transpose" and not normal_domain(n.domain))
+    for node, attr in ((n, a) for n in turns for a in n.attribute if a.name == "perm"):
         counted = [axis % len(attr.ints) for axis in attr.ints]
-        if attr.name == "perm" and counted != list(attr.ints) and sorted(counted) == list(range(len(counted))):
-            said.append(f"perm of {_called(node)}, {list(attr.ints)}, counts from the end: {counted} taken")
+        if counted != list(attr.ints) and sorted(counted) == list(range(len(counted))):
+            found.append(f"perm of {_called(node)}, {list(attr.ints)}, counts from the end: {counted} taken")
             attr.ints[:] = counted
+    more = f", and likewise of {len(found) - 1} more" if len(found) > 1 else ""
+    return [found[0] + more] if found else []
 
 
 def graph_tree(graph: ir.Graph) -> Iterator[ir.Graph]:

@@ -32,7 +32,7 @@ _ROWS = "float[b,s,8] x; int64[b,2] i;"
     examples=(
         Rewrites(
             f"{_ROWS} float[8] w; n = LayerNormalization(x, w)  y = GatherND(n, i)",
-            to=f"{_ROWS} float[8] w; t = GatherND(x, i)  y = LayerNormalization<axis=-1>(t, w)",
+            to=f"{_ROWS} float[8] w; t = GatherND(x, i)  y = LayerNormalization<axis=1>(t, w)",
         ),
         Rewrites(
             f"{_ROWS} float[8,4] w; float[b,s,4] z; p = MatMul(x, w)  a = Add(z, p)  y = GatherND(a, i)",
@@ -42,6 +42,12 @@ _ROWS = "float[b,s,8] x; int64[b,2] i;"
         Rewrites(
             "float[b,s,8] x; int64[b] i; float[8] c; a = Mul(x, c)  f = Flatten<axis=2>(a)  y = Gather(f, i)",
             to="float[b,s,8] x; int64[b] i; float[8] c; f = Flatten<axis=2>(x)  t = Gather(f, i)  y = Mul(t, c)",
+        ),
+        Rewrites(
+            f"{_ROWS} n = Clip(x, , 2.0)  y = GatherND(n, i)", to=f"{_ROWS} t = GatherND(x, i)  y = Clip(t, , 2.0)"
+        ),
+        Rewrites(
+            f"{_ROWS} n = Softmax(x)  y = GatherND(n, i)", to=f"{_ROWS} t = GatherND(x, i)  y = Softmax<axis=1>(t)"
         ),
         Rejects(
             f"{_ROWS} float[8] w; n = LayerNormalization(x, w)  t = GatherND(n, i)  r = Relu(n)"
@@ -79,8 +85,10 @@ def pick_rows_upstream(m: Match, build: Builder) -> Value:
         result: Value = build.GatherND(rows, m[places]) if tuples else build.Gather(rows, m[places])
         return result
 
-    along = {"axis": -1} if TRAITS[maker.op_type].kind in ("normalize", "softmax") else {}
-    return build.again(maker, *(pick(v) if i in read else v for i, v in enumerate(inputs_of(maker))), **along)[0]
+    operands = [input_of(maker, i) for i in range(max(read) + 1)]  # others stay where they are
+    inputs = [pick(v) if i in read and v is not None else v for i, v in enumerate(operands)]
+    along = {"axis": 1} if TRAITS[maker.op_type].kind in ("normalize", "softmax") else {}
+    return build.again(maker, *inputs, **along)[0]
 
 
 def _first(m: Match, node: ir.Node) -> set[int]:
@@ -90,7 +98,6 @@ def _first(m: Match, node: ir.Node) -> set[int]:
 def _last_axis(m: Match, node: ir.Node) -> set[int]:
     """Of what is computed along the last axis alone."""
     m.require(m.axis(node, m.rank(x)) == (m.rank(x) or 0) - 1, "it is computed along several axes", at=x)
-    m.require(node.op_type != "Softmax" or (m.facts.version(node) or 0) >= 13, "it flattens its operand", at=x)
     return {0}
 
 
@@ -117,7 +124,7 @@ def _product(m: Match, node: ir.Node) -> set[int]:
 _BY_ROW: Mapping[str, Callable[[Match, ir.Node], set[int]]] = {
     **dict.fromkeys(operators("pointwise"), _first),
     **dict.fromkeys(operators("broadcast"), _rows),
-    **dict.fromkeys(operators("softmax", but="Hardmax LogSoftmax"), _last_axis),
+    **dict.fromkeys(operators("softmax", but="Hardmax"), _last_axis),
     "LayerNormalization": _last_axis,
     "MatMul": _product,
     "RMSNormalization": _last_axis,

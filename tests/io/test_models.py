@@ -522,6 +522,9 @@ def test_permutations_are_counted_from_the_front():
     model = io.load(proto([node("Transpose", "x", "y", perm=[0, -1])], [info("x", (2, 3))], [info("y", (2, 3))]))
     assert model.graph.node(0).attributes["perm"].as_ints() == (0, 1)
     assert io.repairs(model) == ("perm of node 'Transpose_y' (Transpose), [0, -1], counts from the end: [0, 1] taken",)
+    twice = [node("Transpose", "x", "t", perm=[-1, 0]), node("Transpose", "t", "y", perm=[-1, 0])]
+    (told,) = io.repairs(io.load(proto(twice, [info("x", (2, 3))], [info("y", (2, 3))])))
+    assert told.endswith("counts from the end: [1, 0] taken, and likewise of 1 more")
     wrong = io.load(proto([node("Transpose", "x", "y", perm=[0, -2])], [info("x", (2, 3))], [info("y", (2, 3))]))
     assert io.repairs(wrong) == ()
 
