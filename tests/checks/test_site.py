@@ -144,6 +144,21 @@ def test_new_infinities_are_a_failure(check: Any) -> None:
     assert check(before, after).status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("limit", "in_range", "status"), [(88.0, True, "ok"), (88.0, False, "failed"), (1.0, True, "failed")]
+)
+def test_what_overflows_is_of_no_account_where_that_is_assumed(
+    check: Any, limit: float, in_range: bool, status: str
+) -> None:
+    """exp(x)/exp(x) is 1, which float32 loses beyond 88: there alone may a rule be wrong that assumes the range."""
+    before = "g (float[b,s] x) => (float[b,s] y) { e = Exp(x) y = Div(e, e) }"
+    after = (
+        "g (float[b,s] x) => (float[b,s] y) <float l = {%s}, float one = {1.0}, float two = {2.0}>"
+        "{ c = Greater(x, l) y = Where(c, two, one) }"
+    )
+    assert check(before, after % limit, in_range=in_range, classes=("normal", "large")).status == status
+
+
 def test_elements_of_shape_inputs(model: Any) -> None:
     text = "g (float[batch, 6] x, int64[2] shape) => (float[m, n] y) { r = Reshape(x, shape) y = %s(r) }"
     before, after = (ir.from_proto(model(text % op)) for op in ("Neg", "Abs"))
