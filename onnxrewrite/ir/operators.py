@@ -62,7 +62,7 @@ Asin                        pointwise   partial irrational
 Asinh                       pointwise   increasing irrational
 Atan                        pointwise   increasing irrational
 Atanh                       pointwise   partial irrational
-Attention                   attention
+Attention                   attention   sized=2
 AveragePool                 pool        images int8 blocked qlinear fusing
 BatchNormalization          normalize   changed=9,14 irrational fusing
 Bernoulli                   random
@@ -292,6 +292,8 @@ class Traits:
         marks: Its other traits, the names of those below too.
         weights: The operand that holds weights, where there is one.
         sizes: The operand whose elements are sizes, where there is one.
+        sized: The operand of rank 3 whose last size must be known to who opens the model: the standard's own shape
+            inference takes an unknown one for 0.
         rank: Of the first operand, where it must be that.
         changed: The opsets from which on the same node computes something else.
         numbers: The operands that are one number, for which exporters write a constant of shape [1], too.
@@ -303,6 +305,7 @@ class Traits:
     marks: frozenset[str] = frozenset()
     weights: int | None = None
     sizes: int | None = None
+    sized: int | None = None
     rank: int | None = None
     changed: tuple[int, ...] = ()
     numbers: frozenset[str] = frozenset()
@@ -315,7 +318,7 @@ def _row(kind: str, *words: str) -> Traits:
     return Traits(
         kind,
         frozenset(word.partition("=")[0] for word in words),
-        **{name: int(told[name]) for name in ("weights", "sizes", "rank") if name in told},
+        **{name: int(told[name]) for name in ("weights", "sizes", "sized", "rank") if name in told},
         changed=tuple(map(int, told.get("changed", "").split(","))) if "changed" in told else (),
         numbers=frozenset(filter(None, told.get("numbers", "").split(","))),
         opposite=told.get("opposite", ""),

@@ -7,17 +7,20 @@ import onnx_ir as ir
 from onnxrewrite.ir.calls import forget_types
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.rewrite.edit import share_constants
+from onnxrewrite.rewrite.legality import sized
 
 
 def finish(model: ir.Model, *, keep_types: bool) -> None:
     """Leave out opset marks, constants that are unused or there twice, made-up dimension names, and, unless
-    ``keep_types``, the types of inner values."""
+    ``keep_types``, the types of inner values but those that an operator must be told."""
     bodies = {f.graph for f in model.functions.values()}
+    told = {v for graph in scopes(model) for n in graph if (v := sized(n)) and v.shape and len(v.shape) == 3}
     for graph in scopes(model):
         for node in graph:
             node.version = None
             for output in node.outputs:
-                if not keep_types and (graph in bodies or not output.is_graph_output()):
+                is_told = graph not in bodies and (output in told or output.is_graph_output())
+                if not (keep_types or is_told):
                     output.type, output.shape = None, None
                 elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])

@@ -12,7 +12,7 @@ from onnxrewrite.ir import custom, schema
 from onnxrewrite.ir.dims import names_in
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular, outer_values
-from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir.operators import TRAITS, operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.look import resolve
@@ -49,6 +49,8 @@ def illegal_node(
         mixed = _mixed(node, found, facts)
         if mixed is not None:
             return mixed
+    if _is_open(node, facts):
+        return f"the last size of an operand of {node.op_type} is not known, and shape inference takes it for 0"
     dtypes = type_variables(node, found, facts) if found is not None else {}
     indirect = node.domain == "" and not schema.has_body(found)
     return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
@@ -64,6 +66,7 @@ def kind(node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> Hashable:
         tuple([(name, a.type, a.is_ref()) for name, a in node.attributes.data.items()]),
         tuple([v is not None and facts.dtype(v) for v in node.inputs]),
         tuple([facts.dtype(o) for o in node.outputs]),
+        _is_open(node, facts),
     )
 
 
@@ -96,6 +99,18 @@ def _mixed(node: ir.Node, found: schema.Schema, facts: Facts) -> str | None:
         if dtype is not None and not formal.mixed and met.setdefault(formal.type_var, dtype) != dtype:
             return f"{node.op_type} mixes {_dtype(met[formal.type_var])} and {_dtype(dtype)}"
     return None
+
+
+def sized(node: ir.Node) -> ir.Value | None:
+    """The operand whose last size must be known to who opens the model: ``Traits.sized``."""
+    index = TRAITS[node.op_type].sized if not node.domain and node.op_type in TRAITS else None
+    return node.inputs[index] if index is not None and index < len(node.inputs) else None
+
+
+def _is_open(node: ir.Node, facts: Facts) -> bool:
+    operand = sized(node)
+    shape = facts.shape(operand) if operand is not None else None
+    return shape is not None and len(shape) == 3 and not isinstance(shape[-1], int)
 
 
 def _misuses(node: ir.Node, found: schema.Schema) -> str | None:

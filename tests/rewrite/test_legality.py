@@ -67,6 +67,15 @@ def test_the_target_onnx_has_no_contrib_operators() -> None:
     assert reason(driver, "tried") == "target onnx has standard operators only"
 
 
+def test_a_size_that_shape_inference_would_take_for_zero() -> None:
+    def heads(m: Any, b: Any) -> Any:
+        return b.Attention(m[x], m[x], m[x], q_num_heads=1, kv_num_heads=1)
+
+    expected = "the last size of an operand of Attention is not known, and shape inference takes it for 0"
+    assert why(heads, "float[2,3,n] x; y = Relu(x)", opset=23) == expected
+    assert len(drive("float[2,n,3] x; y = Relu(x)", [rule("t", op.Relu(x), heads)], opset=23).trace.applied) == 1
+
+
 def test_operators_of_the_models_own_functions_are_legal() -> None:
     graph = '(float[2] x) => (float[2] y) { a = own.F(x)  y = Relu(a) } <domain: "own"> F (p) => (q) { q = Neg(p) }'
     driver = drive(graph, [rule("again", op.Relu(x), lambda m, b: b.domain("own").F(m[x]))])
