@@ -99,7 +99,8 @@ class KernelChoice:
             return alone
         run(rewrites.besides, rewrites.keys(alone))
         ways: dict[frozenset[int], ir.Model] = {}
-        for choice in rewrites.choices():
+        least = self.models.close / 2 * self.chooser.scale.whole()
+        for choice in rewrites.choices(alone, least):
             if len(ways) < _RACED:
                 left = rewrites.keys(range(len(rewrites.met))) - rewrites.keys(choice)
                 taken, model = (alone, first) if choice == alone else run(rewrites.only(choice), left)

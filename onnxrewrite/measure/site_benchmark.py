@@ -6,6 +6,7 @@ standard gives it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from onnxrewrite.inputs.sample import CARE, Sampler
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import site_proto
-from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+from onnxrewrite.runtime.settings import Runner, Setting, open_runner, options_of
 from onnxrewrite.system.arrays import Feeds
+
+SIDES = ("before", "after")
 
 _VIEWS = frozenset(operators("view"))
 
@@ -49,14 +52,22 @@ class Subject:
         """Inputs, whether both sides run on them or not."""
         return self.draw(0)
 
-    def runners(self, setting: Setting) -> dict[str, Runner]:
+    def runners(self, setting: Setting, folder: str = "") -> dict[str, Runner]:
         """Both sides, ready to run and run once; ModelError if one of them does not open, or there are no inputs on
-        which they run."""
+        which they run.
+
+        ``folder``: where a file for each is left with what ONNX Runtime makes of it, if there is one.
+        """
         reason = ""
         for care in range(CARE):
             feeds = self.draw(care) if care else self.feeds
             try:
-                found = {name: open_runner(getattr(self, name), feeds, setting) for name in ("before", "after")}
+                found = {}
+                for name in SIDES:
+                    options = options_of(setting)
+                    if folder:
+                        options.optimized_model_filepath = os.path.join(folder, name)
+                    found[name] = open_runner(getattr(self, name), feeds, setting, options)
                 for run in found.values():
                     run()
                 return found

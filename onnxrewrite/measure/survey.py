@@ -115,12 +115,19 @@ class Rewrites:
 
         return loss
 
-    def choices(self) -> list[frozenset[int]]:
-        """The best sets of rewrites: by the medians, by what is gained for certain, and by what might be gained."""
+    def choices(self, alone: frozenset[int], least: float) -> list[frozenset[int]]:
+        """The best sets of rewrites: by the medians, by what is gained for certain, and by what might be gained; in the
+        place of one that would not save ``least`` more seconds, or parts of the cost, those that pay ``alone``."""
         steps = [met.step for met in self.met]
         ends: list[Callable[[Interval], float]] = [lambda r: r.median, lambda r: r.high, lambda r: r.low]
-        found = (best(steps, [self._gain(met, end) for met in self.met]) for end in ends)
-        return list(dict.fromkeys(choice for choice in found if choice is not None))
+        found = list[frozenset[int]]()
+        for end in ends:
+            gains = [self._gain(met, end) for met in self.met]
+            choice = best(steps, gains)
+            if choice is not None:
+                saved = sum(gains[n] for n in choice) - sum(gains[n] for n in alone)
+                found.append(choice if saved > least else alone)
+        return list(dict.fromkeys(found))
 
     def _gain(self, met: Met, end: Callable[[Interval], float]) -> float:
         """The seconds that a rewrite saves, by one end of what was measured, or what a cost model counts."""
