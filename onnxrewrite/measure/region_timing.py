@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
+from google.protobuf.message import DecodeError
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.measure import region_text
 from onnxrewrite.measure.choice import MARGIN, Weighed
 from onnxrewrite.measure.database import rows
@@ -21,6 +22,7 @@ from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.runtime.native import CPU
 from onnxrewrite.runtime.session import weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Runner, Setting
+from onnxrewrite.system import temporary
 
 _LONGEST = 0.4
 """Seconds for one rewrite, as long as it is not clear."""
@@ -116,12 +118,12 @@ class RegionTiming:
 def _opened(subject: Subject, setting: Setting) -> tuple[dict[str, Runner], bool]:
     """Both sides, ready to run, and whether ONNX Runtime makes the same of them: then one takes as long as the other,
     and a clock could only err."""
-    if setting.provider != CPU or any(weight_bytes(getattr(subject, side)) > _READ for side in SIDES):
-        return subject.runners(setting), False
-    with tempfile.TemporaryDirectory() as folder:
-        runners = subject.runners(setting, folder)
-        made = {region_text.printed(onnx.load(os.path.join(folder, side))) for side in SIDES}
-    return runners, len(made) == 1
+    if setting.provider == CPU and all(weight_bytes(getattr(subject, side)) <= _READ for side in SIDES):
+        with temporary.folder() as folder, contextlib.suppress(ModelError, DecodeError, OSError):
+            runners = subject.runners(setting, folder)
+            made = {region_text.printed(onnx.load(folder / side)) for side in SIDES}
+            return runners, len(made) == 1
+    return subject.runners(setting), False  # also where what it makes cannot be written
 
 
 def _is_near(found: Interval, limit: float) -> bool:

@@ -6,11 +6,11 @@ standard gives it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import onnx
 import onnx.inliner
@@ -52,7 +52,7 @@ class Subject:
         """Inputs, whether both sides run on them or not."""
         return self.draw(0)
 
-    def runners(self, setting: Setting, folder: str = "") -> dict[str, Runner]:
+    def runners(self, setting: Setting, folder: Path | None = None) -> dict[str, Runner]:
         """Both sides, ready to run and run once; ModelError if one of them does not open, or there are no inputs on
         which they run.
 
@@ -65,8 +65,8 @@ class Subject:
                 found = {}
                 for name in SIDES:
                     options = options_of(setting)
-                    if folder:
-                        options.optimized_model_filepath = os.path.join(folder, name)
+                    if folder is not None:
+                        options.optimized_model_filepath = str(folder / name)
                     found[name] = open_runner(getattr(self, name), feeds, setting, options)
                 for run in found.values():
                     run()

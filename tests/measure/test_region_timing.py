@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 from onnx import numpy_helper, parser
 
 from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.inputs.sample import Sampler
+from onnxrewrite.measure import region_timing
 from onnxrewrite.measure.region_timing import RegionTiming
 from onnxrewrite.measure.site_benchmark import Subject
 from onnxrewrite.measure.timing import Allowance, Interval, Timing
@@ -44,6 +46,15 @@ def test_what_onnx_runtime_makes_the_same_of_is_not_compared_by_the_clock() -> N
 
 def test_what_differs_is_timed() -> None:
     found = timed(subject("c = Conv(x, w, b)  y = Relu(c)", "c = Conv(x, w, b)  d = Tan(c) e = Atan(d) y = Relu(e)"))
+    assert found.low < found.high
+
+
+def test_what_cannot_be_read_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: object) -> object:
+        raise DecodeError(path)
+
+    monkeypatch.setattr(region_timing.onnx, "load", broken)
+    found = timed(subject("c = Conv(x, w, b)  y = Relu(c)", "d = Conv(x, w, b)  y = Relu(d)"))
     assert found.low < found.high
 
 
