@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir import schema
 from onnxrewrite.ir.graph import subgraphs
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.skip_identity import resolve
@@ -118,7 +120,9 @@ def expression(node: ir.Node, constants: Constants) -> Expression:
     """The computation of a node as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
     inputs = _broadcast(node, constants) or [_value(i, constants) for i in node.inputs]
-    attributes = {name: _attribute(a) for name, a in node.attributes.data.items()}
+    defaults = _defaults(node.domain, node.op_type) if node.attributes else {}
+    told = node.attributes.data.items()
+    attributes = {n: _attribute(a) for n, a in told if n not in defaults or a.is_ref() or repr(a.value) != defaults[n]}
     if not node.domain and node.op_type in _REDUCTIONS and (counted := _axes(node)) is not None:
         place, axes = counted
         if isinstance(place, int):
@@ -126,6 +130,18 @@ def expression(node: ir.Node, constants: Constants) -> Expression:
         else:
             attributes[place] = axes
     return (*operator, tuple(inputs), tuple(sorted(attributes.items())))
+
+
+@functools.cache
+def _defaults(domain: str, op_type: str) -> Mapping[str, str]:
+    """The defaults of an operator's attributes that are the same in all its versions, written out, in which 0.0 is not
+    -0.0: to say them is to say nothing."""
+    found: dict[str, set[str | None]] = {}
+    for version in schema.versions(domain, op_type):
+        for name, attribute in version.attributes.items():
+            told = None if attribute.default is None else repr(attribute.default)
+            found.setdefault(name, set()).add(told)
+    return {name: told for name, (told, *others) in found.items() if told is not None and not others}
 
 
 def _view(node: ir.Node, constants: Constants) -> Expression | None:

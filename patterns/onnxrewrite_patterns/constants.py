@@ -35,8 +35,13 @@ node = AnyNode(where=of_constants)
     CANONICALIZE,
     node,
     benefit=100,
+    allow_shared=True,
     examples=(
         Rewrites("a = Add({1.0, 2.0}, 3.0)  y = Mul(x, a)", to="y = Mul(x, {4.0, 5.0})"),
+        Rewrites(
+            "a, b = Split({1.0, 2.0, 3.0, 4.0})  c = Mul(x, a)  y = Add(c, b)",
+            to="c = Mul(x, {1.0, 2.0})  y = Add(c, {3.0, 4.0})",
+        ),
         Rewrites(
             "float[2,n] x; s = Shape(x)  d = Gather(s, 0)  y = Cast<to=1>(d)", to="float[2,n] x; y = Identity(2.0)"
         ),

@@ -104,12 +104,29 @@ def matmul(
     rows, columns = (
         "".join(label for label in output if label in each.labels and label not in batch) for each in (a, b)
     )
+    if batch and len(rows) > len(inner) == len(columns) == 1 and not _merges(batch, rows, columns, sizes):
+        return spread(build, permuted(build, a, batch + rows + inner), permuted(build, b, batch + inner + columns))
     # Without batches MatMul takes any number of rows, or none of either.
     before = [*batch, *([rows] if batch else rows)]
     after = [columns] if columns or batch else []
     left = grouped(m, build, permuted(build, a, batch + rows + inner), [*before, inner], sizes)
     right = grouped(m, build, permuted(build, b, batch + inner + columns), [*batch, inner, *after], sizes)
     return ungrouped(m, build, build.MatMul(left, right), [*before, *after], sizes)
+
+
+def _merges(batch: str, rows: str, columns: str, sizes: dict[str, Dim]) -> bool:
+    """True if constant targets merge the rows of the one operand, and take those of the product apart."""
+    apart = [sizes[label] for label in batch + rows + columns]
+    one = functools.reduce(operator.mul, (sizes[label] for label in rows))
+    merged = [*apart[: len(batch)], one, *apart[len(batch + rows) :]]
+    return reshape_target(apart, merged, None) is not None and reshape_target(merged, apart, None) is not None
+
+
+def spread(build: Builder, a: Labelled, b: Labelled) -> Labelled:
+    """The product of an operand with several labels of rows: the other is broadcast along all but the last."""
+    axes = tuple(range(len(b.labels) - 2, len(a.labels) - 2))
+    product = build.MatMul(a.value, build.Unsqueeze(b.value, axes=axes))
+    return Labelled(product, a.labels[:-1] + b.labels[-1])
 
 
 def grouped(m: Match, build: Builder, each: Labelled, groups: Sequence[str], sizes: dict[str, Dim]) -> Value:
@@ -194,9 +211,14 @@ def reshaped(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> V
             'float[m,k] a; float[k,n] b; float[n,o] c; y = Einsum<equation="ik,kj,jo->io">(a, b, c)',
             because="3 operands",
         ),
-        Rejects(
+        Rewrites(
             'float[b,m,l,k] a; float[b,k,n] c; y = Einsum<equation="bmlk,bkn->bmln">(a, c)',
-            because="no constant target",
+            to="float[b,m,l,k] a; float[b,k,n] c; u = Unsqueeze(c, {1})  y = MatMul(a, u)",
+        ),
+        Rewrites(
+            'float[b,h,i,d] q; float[b,j,d] k; y = Einsum<equation="bhid,bjd->bhij">(q, k)',
+            to="float[b,h,i,d] q; float[b,j,d] k; t = Transpose<perm=[0,2,1]>(k)  u = Unsqueeze(t, {1})"
+            "  y = MatMul(q, u)",
         ),
     ),
 )

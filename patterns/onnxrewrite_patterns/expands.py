@@ -88,6 +88,9 @@ def expand_of_expand(m: Match, build: Builder) -> Value:
 
 BROADCASTING = operators("broadcast", but="PRelu")
 
+_REDUCTIONS = operators("reduce")
+"""Readers of an Expand that keep it, and that rules for normalizations look for beside other readers of the same."""
+
 
 def _expanded(value: Value | None, reader: ir.Node) -> Value | None:
     """The operand of the Expand, or of the Tile of axes of size 1, that computes a value; None for others."""
@@ -134,12 +137,20 @@ broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
             "float[1,s] x; float[1,s] z; float[n,s] w; h = Shape(w)  e = Expand(x, h)  y = Add(e, z)",
             because="not shown",
         ),
+        Rejects(
+            "float[1,s,4] x; float[n,s,4] z; h = Shape(z)  e = Expand(x, h)  u = ReduceMean<axes=[2]>(e)"
+            "  y = Sub(e, u)",
+            because="ReduceMean reads the Expand, too",
+        ),
         Rejects("y = Add(x, z)", because="no operand is an Expand"),
     ),
 )
 def expand_into_elementwise(m: Match, build: Builder) -> Value:
     """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
     node = m.node(broadcasting)
+    taken = [v for v in inputs_of(node) if _expanded(v, node)]
+    beside = next((n.op_type for v in taken for n in readers(v, within=1) if n.op_type in _REDUCTIONS), None)
+    m.require(beside is None, f"{beside} reads the Expand, too, as a normalization does")
     (made,) = build.again(node, *(_expanded(v, node) or v for v in node.inputs))
     same = same_shape(m.shape(made), m.shape(broadcasting))
     m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])

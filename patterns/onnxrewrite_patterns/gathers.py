@@ -159,3 +159,54 @@ def slice_of_one(m: Match, build: Builder) -> Value:
     others = any(n.op_type in ("Slice", "Split") and n is not node for n in readers(m[data], within=1))
     m.require(not others, "there are other pieces of x", at=data)
     return build.Gather(m[data], np.array(found.elements[0], np.int64), axis=found.axis)
+
+
+whole, place = Var("whole", dtype=FLOATS), Const("place", rank=0)
+taken_apart = op.Reshape(whole, Each("target", at_least=0))
+part = op.Gather(taken_apart, place)
+
+
+@rule(
+    "gather-from-split-axis",
+    CANONICALIZE,
+    part,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "float[b,s,12] x; r = Reshape(x, {0, 0, 3, 4})  y = Gather<axis=2>(r, 1)",
+            to="float[b,s,12] x; y = Slice(x, {4}, {8}, {2})",
+        ),
+        Rewrites(
+            "float[b,s,12] x; r = Reshape(x, {0, 0, 3, 4})  p = Gather<axis=2>(r, 0)  q = Gather<axis=2>(r, 2)"
+            "y = Sub(p, q)",
+            to="float[b,s,12] x; p = Slice(x, {0}, {4}, {2})  q = Slice(x, {8}, {12}, {2})  y = Sub(p, q)",
+        ),
+        Rewrites(
+            "float[b,12,5] x; r = Reshape(x, {0, 3, 2, 2, 5})  y = Gather<axis=1>(r, 2)",
+            to="float[b,12,5] x; p = Slice(x, {8}, {12}, {1})  y = Reshape(p, {0, 2, 2, 5})",
+        ),
+        Rejects("float[b,s,12] x; r = Reshape(x, {0, 0, 4, 3})  y = Gather<axis=3>(r, 1)", because="not taken apart"),
+        Rejects("float[b,3,4] x; r = Reshape(x, {0, 12})  y = Gather<axis=1>(r, 1)", because="not taken apart"),
+        Rejects("float[b,s] x; r = Reshape(x, {0, 3, -1})  y = Gather<axis=1>(r, 1)", because="not known"),
+        Rejects("float[b,6,s] x; r = Reshape(x, {0, 2, 3, -1})  y = Gather<axis=1>(r, 2)", because="not among 2"),
+        Rejects("float[b,8,3] x; r = Reshape(x, {0, 4, 6})  y = Gather<axis=1>(r, 1)", because="not taken apart"),
+    ),
+)
+def gather_from_split_axis(m: Match, build: Builder) -> Value:
+    """Gather(Reshape(x), i) ⟶ x[:, i·k:(i + 1)·k], where Reshape takes an axis apart into n·k and i is one of the n."""
+    before, after = m.shape(whole), m.shape(taken_apart)
+    if before is None or after is None or len(before) >= len(after):
+        m.refuse("the axis is not taken apart", at=taken_apart)
+    axis, added = m.axis(m.node(part), len(after)), len(after) - len(before)
+    inner, count = after[axis + 1 : axis + 1 + added], after[axis]
+    kept = axis < len(before) and same_shape(before[:axis], after[:axis])
+    m.require(
+        kept and same_shape(before[axis + 1 :], after[axis + 1 + added :]), "the axis is not taken apart", at=whole
+    )
+    if not isinstance(count, int) or not all(isinstance(size, int) for size in (before[axis], *inner)):
+        m.refuse("its sizes are not known", at=whole)
+    at, width = int(m[place]), math.prod(inner)
+    m.require(-count <= at < count, f"the index is not among {count}", at=place)
+    start = at % count * width
+    piece = build.Slice(m[whole], starts=[start], ends=[start + width], axes=[axis])
+    return reshaped_as(m, build, piece, m[part]) if added > 1 else piece

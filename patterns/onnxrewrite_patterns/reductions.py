@@ -38,3 +38,45 @@ def reduction_with_axes(m: Match, build: Builder) -> Value:
     m.require(not isinstance(found, str) and found.names == "axes", "it has no axes, or they are not known")
     attributes = {name: value for name, value in m.attrs(reduction).items() if name != "noop_with_empty_axes"}
     return build.node(node.op_type, node.inputs, attributes)[0]
+
+
+reduced = AnyNode(op_types=operators("reduce"))
+put_back = op[operators("view")](reduced, Each("rest", at_least=0))
+
+
+@rule(
+    "reduction-of-kept-axes",
+    CANONICALIZE,
+    put_back,
+    examples=(
+        Rewrites(
+            "float[n,s,4] x; r = ReduceMean<axes=[2], keepdims=0>(x)  y = Unsqueeze(r, {2})",
+            to="float[n,s,4] x; y = ReduceMean<axes=[2], keepdims=1>(x)",
+        ),
+        Rewrites(
+            "float[n,3,4] x; r = ReduceMax<axes=[1], keepdims=0>(x)  y = Reshape(r, {-1, 1, 4})",
+            to="float[n,3,4] x; y = ReduceMax<axes=[1], keepdims=1>(x)",
+        ),
+        Rewrites(
+            "float[n,3,4] x; r = ArgMax<axis=-1, keepdims=0>(x)  y = Reshape(r, {0, 3, 1})",
+            to="float[n,3,4] x; y = ArgMax<axis=-1, keepdims=1>(x)",
+        ),
+        Rejects(
+            "float[n,s,4] x; r = ReduceMean<axes=[2], keepdims=0>(x)  y = Unsqueeze(r, {1})", because="not those that"
+        ),
+        Rejects("float[n,3,4] x; r = ReduceMean<axes=[2]>(x)  y = Reshape(r, {0, 3, 1, 1})", because="kept already"),
+        Rejects("float[n,s] x; r = ReduceMean<keepdims=0>(x)  y = Unsqueeze(r, {0})", because="not those that"),
+        Rejects("float[n,s] x; r = Relu(x)  y = Unsqueeze(r, {0})", because="expected"),
+    ),
+)
+def reduction_of_kept_axes(m: Match, build: Builder) -> Value:
+    """Unsqueeze(Reduce(x, keepdims=0)) ⟶ Reduce(x, keepdims=1), where the axes come back that went."""
+    m.node(put_back)  # of it the result counts, whatever its attributes
+    node = m.node(reduced)
+    found, shape = reduce_of(m.facts, node), m.shape(m.operand(node))
+    if isinstance(found, str) or shape is None:
+        m.refuse("the axes, or the rank, are not known", at=m[reduced])
+    m.require(not found.keepdims, "the axes are kept already")
+    kept = [1 if axis in found.axes else size for axis, size in enumerate(shape)]
+    m.require(same_shape(m.shape(put_back), kept), "the axes that come are not those that went", at=m[put_back])
+    return build.again(node, *node.inputs, keepdims=1)[0]

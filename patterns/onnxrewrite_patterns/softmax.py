@@ -141,6 +141,26 @@ def log_softmax_parts(m: Match, build: Builder) -> Value:
     return build.LogSoftmax(m[x], axis=axis)
 
 
+logarithm = op.LogSoftmax(x)
+
+
+@rule(
+    "exp-of-log-softmax",
+    CANONICALIZE,
+    op.Exp(logarithm),
+    assumes=(Assumption.FINITE,),
+    examples=(
+        Rewrites("float[n,5] x; l = LogSoftmax<axis=1>(x)  y = Exp(l)", to="float[n,5] x; y = Softmax<axis=1>(x)"),
+        Rewrites("float[n,5] x; l = LogSoftmax(x)  y = Exp(l)", to="float[n,5] x; y = Softmax(x)", opset=11),
+        Rejects("float[n,5] x; l = LogSoftmax(x)  e = Exp(l)  y = Mul(e, l)", because="also used by Mul"),
+        Rejects("float[n,5] x; l = Softmax(x)  y = Exp(l)", because="expected LogSoftmax"),
+    ),
+)
+def exp_of_log_softmax(m: Match, build: Builder) -> Value:
+    """Exp(LogSoftmax(x)) ⟶ Softmax(x)."""
+    return build.node("Softmax", [m[x]], m.attrs(logarithm))[0]
+
+
 # -- other ranks ---------------------------------------------------------------------------------------------
 
 flat = op["Reshape", "Flatten"](x, Each("rows", at_least=0))

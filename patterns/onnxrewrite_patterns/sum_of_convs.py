@@ -22,7 +22,8 @@ x = Var("x", dtype=FLOATS)
 one, other = (op.Conv(x, Const(f"{name} kernel"), Const(f"{name} bias", default=None)) for name in ("one", "other"))
 normed = batchnorm(x)
 beside = any_of(other, normed, x)
-total = one + beside
+less, rest = one - beside, beside - one
+total = any_of(one + beside, less, rest)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Kernel:
     def sizes(self) -> tuple[int, ...]:
         """The number of elements along each axis."""
         return self.weight.shape[2:]
+
+    def __neg__(self) -> Kernel:
+        """That of the negative."""
+        return replace(self, weight=-self.weight, bias=-self.bias)
 
     def spread(self, first: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
         """The weight on another grid, which holds its own."""
@@ -127,6 +132,16 @@ _POINT = "float[1,1,1,1] {10}"
             to="float[n,2,w] x;"
             "y = Conv<group=2, pads=[1,1]>(x, float[2,1,3] {1, 4, 3, 4, 7, 6}, float[2] {-0.5, 0.25})",
         ),
+        Rewrites(
+            f"{_LAYER} b = Conv(x, {_POINT}, {{3.0}})  y = Sub(a, b)",
+            to="float[n,1,h,w] x;"
+            "y = Conv<pads=[1,1,1,1]>(x, float[1,1,3,3] {1, 2, 3, 4, -5, 6, 7, 8, 9}, float[1] {-1.0})",
+        ),
+        Rewrites(
+            f"{_LAYER} y = Sub(x, a)",
+            to="float[n,1,h,w] x;"
+            "y = Conv<pads=[1,1,1,1]>(x, float[1,1,3,3] {-1, -2, -3, -4, -4, -6, -7, -8, -9}, float[1] {-2.0})",
+        ),
         Rejects(f"{_LAYER} b = Conv<strides=[2,2]>(x, {_POINT})  y = Add(a, b)", because="other strides"),
         Rejects(
             f"{_LAYER} b = Conv<pads=[1,1,1,1]>(x, {_POINT})  c = Slice(b, {{1}}, {{2}}, {{2}})  y = Add(a, c)",
@@ -155,7 +170,8 @@ _POINT = "float[1,1,1,1] {10}"
     ),
 )
 def sum_of_convs(m: Match, build: Builder) -> Value:
-    """Conv(x, u, b) + Conv(x, v, c) ⟶ Conv(x, u + v, b + c), and likewise of BatchNormalization(x), and of x."""
+    """Conv(x, u, b) + Conv(x, v, c) ⟶ Conv(x, u + v, b + c), and likewise of BatchNormalization(x), of x, and of the
+    difference."""
     own = _of_conv(m, one, "first")
     channels, shape = len(own.weight), m.shape(x)
     which = m.alternative(beside)
@@ -167,6 +183,8 @@ def sum_of_convs(m: Match, build: Builder) -> Value:
         m.require(as_many, "the result has other channels than the input", at=x)
         none = np.zeros(channels)
         second = _of_channel(own, *(affine(m, normed) if which is normed else (none + 1, none)))
+    form = m.alternative(total)
+    own, second = -own if form is rest else own, -second if form is less else second
     m.require(own.strides == second.strides, "they have other strides", at=one)
     m.require(own.weight.shape[:2] == second.weight.shape[:2], "they have other channels", at=one)
     m.require(own.ahead == second.ahead, "they give results of other sizes", at=one)

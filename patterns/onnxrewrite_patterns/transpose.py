@@ -133,6 +133,22 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             "  k = Concat<axis=0>(s, {4, 1})  j = Gather<axis=0>(k, {0, 2, 1})"
             "  e = Expand(float[1,1,4] {1., 2., 3., 4.}, j)  y = Concat<axis=1>(e, t)",
         ),
+        Rewrites(
+            "float[b,s,h,d] x; t = Transpose<perm=[0,2,1,3]>(x)  s = Mul(t, 0.125)"
+            "  u = Transpose<perm=[0,1,3,2]>(s)  y = MatMul(q, u)",
+            to="float[b,s,h,d] x; s = Mul(x, 0.125)  u = Transpose<perm=[0,2,3,1]>(s)  y = MatMul(q, u)",
+        ),
+        Rewrites(
+            "float[s,b,24] x; float[24,24] w; t = Transpose<perm=[1,0,2]>(x)  p = MatMul(t, w)"
+            "  h = Reshape(p, {0, 0, 3, 8})  u = Transpose<perm=[0,2,1,3]>(h)  y = MatMul(q, u)",
+            to="float[s,b,24] x; float[24,24] w; p = MatMul(x, w)  h = Reshape(p, {0, 0, 3, 8})"
+            "  u = Transpose<perm=[1,2,0,3]>(h)  y = MatMul(q, u)",
+        ),
+        Rewrites(
+            "float[s,b,3,8] x; float[b,s,24] z; t = Transpose<perm=[1,0,2,3]>(x)  r = Reshape(t, {0, 0, 24})"
+            "  y = Transpose<perm=[1,0,2]>(r)",
+            to="float[s,b,3,8] x; float[b,s,24] z; y = Reshape(x, {0, 0, 24})",
+        ),
         Rejects(
             "float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
             because="leaves as many Transposes",
@@ -158,7 +174,7 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
         ),
         Rejects(
             "float[b,s,h,d] x; t = Transpose<perm=[0,2,1,3]>(x)  s = Mul(t, 0.125)"
-            "  u = Transpose<perm=[0,1,3,2]>(s)  y = MatMul(q, u)",
+            "  u = Transpose<perm=[0,2,1,3]>(s)  y = MatMul(q, u)",
             because="leaves as many Transposes",
         ),
     ),

@@ -199,6 +199,42 @@ def _gemm(node: ir.Node, facts: Facts) -> Frame:
     return Frame(rank, {0: _all(rank)}, {}, _with(node, lambda order: {"transA": 1 - parameter(facts, node, "transA")}))
 
 
+@_frames("MatMul")
+def _matmul(node: ir.Node, facts: Facts) -> Frame:
+    """MatMul by a matrix, of rows that may be in any order."""
+    rank, weight = _rank(node, facts), _known(input_of(node, 1))
+    if facts.rank(weight) != 2:
+        raise _NoFrame
+    again = _with(node, lambda order: {})
+    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, again, fits=lambda order: order[-1] == rank - 1)
+
+
+@_frames("Reshape")
+def _reshape(node: ir.Node, facts: Facts) -> Frame:
+    """Reshape that takes the last axis apart, into heads, or puts the last two together: the frame has them apart, and
+    the operand that has them together holds the first of them."""
+    source, result = _known(input_of(node)), node.outputs[0]
+    before, after = _known(facts.shape(source)), _known(facts.shape(result))
+    rank = max(len(before), len(after))
+    apart, merged = (after, before) if len(after) == rank else (before, after)
+    inner = _numbers(apart[-2:] if apart is after else merged[-1:])
+    if abs(len(after) - len(before)) != 1 or not same_shape(apart[:-2], merged[:-1]) or not facts.rank(source):
+        raise _NoFrame
+    target = [*[0] * (len(after) - len(inner)), *inner]
+    held = _all(rank - 1)
+    read, made = (held, _all(rank)) if apart is after else (_all(rank), held)
+
+    def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
+        return (build.Reshape(inputs[0], np.array(target, np.int64)),)
+
+    return Frame(rank, {0: read}, {0: made}, emit, fits=lambda order: order[-2:] == (rank - 2, rank - 1))
+
+
+def _numbers(sizes: Sequence[int | ir.SymbolicDim]) -> list[int]:
+    """The sizes, all of which must be known."""
+    return [_known(size if isinstance(size, int) and size > 0 else None) for size in sizes]
+
+
 @_frames("Slice")
 def _slice(node: ir.Node, facts: Facts) -> Frame:
     rank, starts = _rank(node, facts), named_input(facts, node, "starts")

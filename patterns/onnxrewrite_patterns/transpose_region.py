@@ -20,7 +20,8 @@ price is paid again on the tape before anything is changed, with the Reshapes, U
 to be added.  No other rule makes a Transpose where there was none.
 
 A Transpose that feeds a matrix product belongs to it: that is how exporters spell attention, and rules for
-attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight.
+attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight; another
+one may join it, as long as a Transpose is left.
 """
 
 from __future__ import annotations
@@ -215,8 +216,9 @@ class Region:
         self._weighed.update(turns)
         back = inverse(self.layouts[value])
         for turn, perm in turns.items():
-            yield turn, _TURNED, _placed(price(shape, perm), is_beside(turn))
-            yield _KEPT, turn, _placed(price(turned, compose(back, perm)), is_beside(turn))
+            as_is, anew = price(shape, perm), price(turned, compose(back, perm))
+            yield turn, _TURNED, _placed(as_is, is_beside(turn))
+            yield _KEPT, turn, _placed(as_is if self._feeds_product(turn) else anew, is_beside(turn))
         maker = value.producer() if self.makes(value) else _KEPT
         above = self.above(value) if value.producer() not in self._weighed else None
         as_it_is, other = self._prices(value, turns) if above is None else self._prices_below(value, *above)
@@ -252,11 +254,14 @@ class Region:
         return list(readers)
 
     def _turns(self, value: Value) -> dict[ir.Node, Perm]:
-        """The Transposes that read a value, but those that feed a product or lead back into the region."""
-        found = {}
+        """The Transposes that read a value, but those that lead back into the region, or that feed a product and would
+        be none in the other layout."""
+        found, back = {}, inverse(self.layouts[value])
         for node in readers(value, within=1):
             turn = self.turn(node)
-            if turn is not None and node.outputs[0] not in self.layouts and not self._feeds_product(node):
+            if turn is None or node.outputs[0] in self.layouts:
+                continue
+            if not self._feeds_product(node) or price(self.turned_shape(value), compose(back, turn[1])) >= MOVE:
                 found[node] = turn[1]
         return found
 

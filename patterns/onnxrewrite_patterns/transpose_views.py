@@ -170,6 +170,8 @@ def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | No
 
 # -- an axis that is split after it ----------------------------------------------------------------------------------
 
+_PICKING = ("Gather", "Slice", "Split")
+
 
 @rule(
     "split-of-transpose",
@@ -202,10 +204,19 @@ def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | No
             "  z = Neg(f)",
             because="`f` inside the match is also used by Neg",
         ),
+        Rejects(
+            "float[b,s,32] x; f = Reshape(x, {0, 0, 4, 8})  t = Transpose<perm=[0,2,1,3]>(f)"
+            "  p = Reshape(t, {0, 0, 0, 4, 2})  u = Gather<axis=4>(p, 0)  v = Gather<axis=4>(p, 1)  y = Sub(u, v)",
+            because="pairs of features",
+        ),
     ),
 )
 def split_of_transpose(m: Match, build: Builder) -> Value:
     """Reshape(Transpose(Reshape(x))) ⟶ Transpose(Reshape(x)), where the last one only splits axes."""
+    pairs = [reader.op_type in _PICKING for reader in readers(m[split_again], within=1)]
+    m.require(
+        not (pairs and all(pairs)), "pairs of features are picked from it, as rotary embeddings do", at=split_again
+    )
     m.node(padded), m.node(split_again)  # their results count, whatever their attributes
     between = m.known(m.shape(padded), "the rank is not known", at=padded)
     after = m.known(m.shape(split_again), "the rank is not known", at=split_again)
