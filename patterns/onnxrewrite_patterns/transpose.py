@@ -145,6 +145,11 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             "  u = Transpose<perm=[1,2,0,3]>(h)  y = MatMul(q, u)",
         ),
         Rewrites(
+            "float[s,b,8] x; float[8] w; t = Transpose<perm=[1,0,2]>(x)  n = LayerNormalization(t, w)  r = Relu(n)"
+            "  y = Transpose<perm=[1,0,2]>(r)",
+            to="float[s,b,8] x; float[8] w; n = LayerNormalization(x, w)  y = Relu(n)",
+        ),
+        Rewrites(
             "float[s,b,3,8] x; float[b,s,24] z; t = Transpose<perm=[1,0,2,3]>(x)  r = Reshape(t, {0, 0, 24})"
             "  y = Transpose<perm=[1,0,2]>(r)",
             to="float[s,b,3,8] x; float[b,s,24] z; y = Reshape(x, {0, 0, 24})",

@@ -209,6 +209,16 @@ def _matmul(node: ir.Node, facts: Facts) -> Frame:
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, again, fits=lambda order: order[-1] == rank - 1)
 
 
+@_frames("LayerNormalization", "RMSNormalization")
+def _row_norm(node: ir.Node, facts: Facts) -> Frame:
+    """A normalization of rows along the last axis, with a scale for each place of that axis."""
+    rank, axis = _rank(node, facts), _known(axis_of(facts, node, _rank(node, facts)))
+    if axis != rank - 1 or any(facts.rank(v) != 1 for v in inputs_of(node)[1:]) or len(node.outputs) > 1:
+        raise _NoFrame
+    again = _with(node, lambda order: {})
+    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, again, fits=lambda order: order[-1] == rank - 1)
+
+
 @_frames("Reshape")
 def _reshape(node: ir.Node, facts: Facts) -> Frame:
     """Reshape that takes the last axis apart, into heads, or puts the last two together: the frame has them apart, and
