@@ -99,8 +99,7 @@ class KernelChoice:
             return alone
         run(rewrites.besides, rewrites.keys(alone))
         ways: dict[frozenset[int], ir.Model] = {}
-        least = self.models.close / 2 * self.chooser.scale.whole()
-        for choice in rewrites.choices(alone, least):
+        for choice in rewrites.choices(alone, self.models.close / 2):
             if len(ways) < _RACED:
                 left = rewrites.keys(range(len(rewrites.met))) - rewrites.keys(choice)
                 taken, model = (alone, first) if choice == alone else run(rewrites.only(choice), left)

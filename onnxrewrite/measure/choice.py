@@ -74,11 +74,6 @@ class Scale(Protocol):
     more: str
     not_less: str
 
-    @property
-    def whole(self) -> Callable[[], float]:
-        """Tells what the whole model costs, as ``Weighed.seconds`` are told; 0 where that is not known."""
-        ...
-
     def weigh(self, rule: Rule, found: Subject) -> Weighed | str:
         """The cost of a rewrite, or the reason why it is not known.
 

@@ -50,10 +50,6 @@ class CostComparison:
         self.more = f"costs more by {name_of(self.cost)}"
         self.not_less = f"costs no less by {name_of(self.cost)}"
 
-    def whole(self) -> float:
-        """See ``Scale``: costs are told as parts of it."""
-        return 1.0
-
     @property
     def is_time_up(self) -> bool:
         """False: it takes no time that is told."""

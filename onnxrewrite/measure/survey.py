@@ -117,7 +117,8 @@ class Rewrites:
 
     def choices(self, alone: frozenset[int], least: float) -> list[frozenset[int]]:
         """The best sets of rewrites: by the medians, by what is gained for certain, and by what might be gained; in the
-        place of one that would not save ``least`` more seconds, or parts of the cost, those that pay ``alone``."""
+        place of one that would not save more than those that pay ``alone``, by ``least`` of what they all replace,
+        these."""
         steps = [met.step for met in self.met]
         ends: list[Callable[[Interval], float]] = [lambda r: r.median, lambda r: r.high, lambda r: r.low]
         found = list[frozenset[int]]()
@@ -126,8 +127,13 @@ class Rewrites:
             choice = best(steps, gains)
             if choice is not None:
                 saved = sum(gains[n] for n in choice) - sum(gains[n] for n in alone)
-                found.append(choice if saved > least else alone)
+                found.append(choice if saved > least * self._seconds(choice | alone) else alone)
         return list(dict.fromkeys(found))
+
+    def _seconds(self, numbers: Iterable[int]) -> float:
+        """The seconds, or the parts of the cost, of what some rewrites replace, as far as they are known."""
+        weighed = (self.met[number].weighed for number in numbers)
+        return sum(each.seconds for each in weighed if isinstance(each, Weighed))
 
     def _gain(self, met: Met, end: Callable[[Interval], float]) -> float:
         """The seconds that a rewrite saves, by one end of what was measured, or what a cost model counts."""
