@@ -149,7 +149,7 @@ without = op[operators("view")](slice_, Each("rest", at_least=0))
 def slice_of_one(m: Match, build: Builder) -> Value:
     """Squeeze(x[:, i:i + 1]) ⟶ Gather(x, i), of one element along the axis that goes."""
     node = m.node(slice_)
-    found, shape = piece_of(m.facts, node.outputs[0]), m.shape(data) or ()
+    found, shape = piece_of(m.facts, m[slice_]), m.shape(data) or ()
     if isinstance(found, str):
         m.refuse(found, at=slice_)
     m.node(without)  # of it the result counts, whatever its attributes
@@ -200,9 +200,8 @@ def gather_from_split_axis(m: Match, build: Builder) -> Value:
     axis, added = m.axis(m.node(part), len(after)), len(after) - len(before)
     inner, count = after[axis + 1 : axis + 1 + added], after[axis]
     kept = axis < len(before) and same_shape(before[:axis], after[:axis])
-    m.require(
-        kept and same_shape(before[axis + 1 :], after[axis + 1 + added :]), "the axis is not taken apart", at=whole
-    )
+    kept = kept and same_shape(before[axis + 1 :], after[axis + 1 + added :])
+    m.require(kept, "the axis is not taken apart", at=whole)
     if not isinstance(count, int) or not all(isinstance(size, int) for size in (before[axis], *inner)):
         m.refuse("its sizes are not known", at=whole)
     at, width = int(m[place]), math.prod(inner)

@@ -79,4 +79,4 @@ def reduction_of_kept_axes(m: Match, build: Builder) -> Value:
     m.require(not found.keepdims, "the axes are kept already")
     kept = [1 if axis in found.axes else size for axis, size in enumerate(shape)]
     m.require(same_shape(m.shape(put_back), kept), "the axes that come are not those that went", at=m[put_back])
-    return build.again(node, *node.inputs, keepdims=1)[0]
+    return build.again(node, *inputs_of(node), keepdims=1)[0]

@@ -207,7 +207,7 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
             m.require(not turning.moves_more(replaced), "fewer Transposes would move more data")
             m.widen(turning.covered(), list(replaced))
             return list(replaced.values())
-    m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")
+    m.refuse(f"moving it by perm={list(own)} leaves as many Transposes{_for(stops, kept)}")
     raise AssertionError
 
 

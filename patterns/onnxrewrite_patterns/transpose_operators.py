@@ -212,23 +212,22 @@ def _matmul(node: ir.Node, facts: Facts) -> Frame:
 @_frames("LayerNormalization", "RMSNormalization")
 def _row_norm(node: ir.Node, facts: Facts) -> Frame:
     """A normalization of rows along the last axis, with a scale for each place of that axis."""
-    rank, axis = _rank(node, facts), _known(axis_of(facts, node, _rank(node, facts)))
-    if axis != rank - 1 or any(facts.rank(v) != 1 for v in inputs_of(node)[1:]) or len(node.outputs) > 1:
+    rank = _rank(node, facts)
+    made, axis = _moving(node, rank), _known(axis_of(facts, node, rank))
+    if axis != rank - 1 or any(facts.rank(v) != 1 for v in inputs_of(node)[1:]) or len(made) > 1:
         raise _NoFrame
-    again = _with(node, lambda order: {})
-    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, again, fits=lambda order: order[-1] == rank - 1)
+    return Frame(rank, {0: _all(rank)}, made, _with(node, lambda order: {}), fits=lambda order: order[-1] == rank - 1)
 
 
 @_frames("Reshape")
 def _reshape(node: ir.Node, facts: Facts) -> Frame:
     """Reshape that takes the last axis apart, into heads, or puts the last two together: the frame has them apart, and
     the operand that has them together holds the first of them."""
-    source, result = _known(input_of(node)), node.outputs[0]
-    before, after = _known(facts.shape(source)), _known(facts.shape(result))
-    rank = max(len(before), len(after))
+    before, after = _known(facts.shape(_known(input_of(node)))), _known(facts.shape(node.outputs[0]))
+    rank = max(len(before), len(after), _rank(node, facts))
     apart, merged = (after, before) if len(after) == rank else (before, after)
     inner = _numbers(apart[-2:] if apart is after else merged[-1:])
-    if abs(len(after) - len(before)) != 1 or not same_shape(apart[:-2], merged[:-1]) or not facts.rank(source):
+    if abs(len(after) - len(before)) != 1 or not same_shape(apart[:-2], merged[:-1]):
         raise _NoFrame
     target = [*[0] * (len(after) - len(inner)), *inner]
     held = _all(rank - 1)

@@ -170,7 +170,7 @@ def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | No
 
 # -- an axis that is split after it ----------------------------------------------------------------------------------
 
-_PICKING = ("Gather", "Slice", "Split")
+_PICKING = frozenset((*operators("select"), "Gather"))
 
 
 @rule(
