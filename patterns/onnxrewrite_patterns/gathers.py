@@ -1,7 +1,8 @@
 """Gather of a single element, and its axis back again: x[:, 0].unsqueeze(1) is x[:, {0}]; Gather of a range, x[:, 2:5];
-indices that count from the other end.
+indices that count from the other end; an element of an axis that was taken apart, x.reshape(n, 3, k)[:, 1].
 
-Where it comes from: the first token of a sequence, a step of a recurrent network; indices that were computed.
+Where it comes from: the first token of a sequence, a step of a recurrent network; indices that were computed; queries,
+keys and values of one packed weight.
 
 Why: one node, where two read and write the same elements; and rules know a piece of an axis by its Slice.
 """

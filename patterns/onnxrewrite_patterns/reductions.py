@@ -1,7 +1,9 @@
-"""Reductions whose attributes say nothing.
+"""Reductions spelled another way: by attributes that say nothing, and with axes that go and come back.
 
-Why: a converter writes what a reduction without axes would do beside the axes.  A rule about means that has not
-considered that attribute must leave such a node alone.
+Where it comes from: a converter writes what a reduction without axes would do beside the axes; PyTorch's ``var_mean``.
+
+Why: a rule about means that has not considered that attribute must leave such a node alone, and those for
+normalizations know a mean by its axes of size 1.
 """
 
 from __future__ import annotations

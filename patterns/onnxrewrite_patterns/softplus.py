@@ -1,4 +1,4 @@
-"""Softplus, log(1 + exp(x)), spelled so that it does not overflow: max(x, 0) + log(1 + exp(-|x|)).
+"""Softplus, log(1 + exp(x)), spelled so that it does not overflow: max(x, 0) + log(1 + exp(-|x|)), or beside a choice.
 
 Why: six passes over memory become one kernel, which computes the same.  JAX writes it for log(exp(x) + exp(0)), with
 x + 0 where x is no number.  PyTorch leaves large numbers as they are: from 17 on, ln(1 + exp(-x)) is less than half a

@@ -3,7 +3,7 @@
 A node that does not care about layout has a *frame*: its axes, in the order in which the exporter wrote them.
 Every operand that moves with the frame holds some of these axes: all of them, or those that a reduction
 leaves.  Laying the frame out in another order permutes each operand accordingly and maps the parameters that
-name axes.  A node without a frame (Conv, MatMul, Reshape, ...) needs its operands as they are.
+name axes.  A node without a frame (Conv, MatMul of two tensors, most Reshapes, ...) needs its operands as they are.
 """
 
 from __future__ import annotations

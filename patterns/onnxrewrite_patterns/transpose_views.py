@@ -215,7 +215,9 @@ def split_of_transpose(m: Match, build: Builder) -> Value:
     """Reshape(Transpose(Reshape(x))) ⟶ Transpose(Reshape(x)), where the last one only splits axes."""
     pairs = [reader.op_type in _PICKING for reader in readers(m[split_again], within=1)]
     m.require(
-        not (pairs and all(pairs)), "pairs of features are picked from it, as rotary embeddings do", at=split_again
+        not (pairs and all(pairs)),
+        "pieces are picked from it, as rotary embeddings pick pairs of features",
+        at=split_again,
     )
     m.node(padded), m.node(split_again)  # their results count, whatever their attributes
     between = m.known(m.shape(padded), "the rank is not known", at=padded)
