@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_ir import Value
 
 from onnxrewrite.ir.custom import CustomOp, use_custom_ops
-from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_window_to, same_dim, size_where
+from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_window_to, quotient, same_dim, size_where
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
@@ -157,6 +157,7 @@ __all__ = [
     "path_through",
     "permutation",
     "piece_of",
+    "quotient",
     "readers",
     "reduce_of",
     "reshape_target",

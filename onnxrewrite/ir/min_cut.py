@@ -15,9 +15,6 @@ Edge = tuple[Hashable, Hashable, int | None]
 
 _FORBIDDEN = 1 << 62
 
-_FEW = 48
-"""So many vertices may be known while more is looked for that speaks for dividing."""
-
 
 class Cut:
     """A cheapest division of the vertices of a network, found by augmenting paths.
@@ -32,10 +29,11 @@ class Cut:
         sink: The vertex of the other.
         costs: The costs that concern a vertex; asked for once a vertex, when it is come to.  Costs between the same
             two vertices add up, so that one told for one of them is not told again for the other.
+        few: So many vertices may be known while more is looked for that speaks for dividing.
     """
 
-    def __init__(self, source: Hashable, sink: Hashable, costs: Callable[[Hashable], Iterable[Edge]]):
-        self._source, self._sink, self._costs = source, sink, costs
+    def __init__(self, source: Hashable, sink: Hashable, costs: Callable[[Hashable], Iterable[Edge]], *, few: int = 48):
+        self._source, self._sink, self._costs, self._few = source, sink, costs, few
         self._room: defaultdict[Hashable, dict[Hashable, int]] = defaultdict(dict)
         self._explored: set[Hashable] = {source, sink}
         self._last: list[Hashable] = []
@@ -92,7 +90,7 @@ class Cut:
         queue = [filled]
         seen = {self._source, self._sink, filled}
         for vertex in queue:
-            if vertex == self._sink or len(self._explored) > _FEW:
+            if vertex == self._sink or len(self._explored) > self._few:
                 return
             self._come_to(vertex)
             onward = [v for v, room in self._room[vertex].items() if room and v not in seen]

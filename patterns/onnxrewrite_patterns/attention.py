@@ -19,16 +19,19 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_bias import countable, full
+from onnxrewrite_patterns.attention_groups import is_by_group, without_groups
 from onnxrewrite_patterns.attention_heads import Three, before_merge, swapped, with_one_batch
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
 from onnxrewrite_patterns.attention_terms import (
     attention,
     bias,
+    by_group,
     cap,
     divisor,
     factor,
     fill,
     flat_k,
+    flat_scores,
     flip,
     hidden,
     k,
@@ -39,6 +42,7 @@ from onnxrewrite_patterns.attention_terms import (
     penalty,
     perm,
     plain_kt,
+    product,
     q,
     q_scale,
     scale,
@@ -109,7 +113,8 @@ def operands(m: Match, build: Builder) -> Operands:
     of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
     m.require(len(of_q) == len(of_scores) > 2, "q, k and v must be of rank 3 or more", at=scores)
     apart = split in m and viewed not in m
-    if not apart:
+    grouped = is_by_group(m, m.shape(_kt(m)) or (), of_v)
+    if not apart and not grouped:
         _require_batches(m, of_q, of_v)
     end = hidden if hidden in m else softmax
     require_last_axis(m, build, end)
@@ -117,7 +122,9 @@ def operands(m: Match, build: Builder) -> Operands:
     by_head = _by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
     parts, target = by_head or ((query, _key(m, build), value), None)
-    if len(of_q) > 4:
+    if grouped:
+        parts, target = without_groups(m, build, parts)
+    elif len(of_q) > 4:
         m.require(not any(term in m for term in (bias, mask, penalty, fill)), "windows are masked", at=scores)
         parts, target = with_one_batch(m, build, parts)
     chosen = mask_of(m, build, parts[:2])
@@ -159,7 +166,7 @@ def _query(m: Match, build: Builder) -> Value:
 
 def _kt(m: Match) -> Value:
     """The second operand of q·kᵀ."""
-    value = input_of(m.node(scores), 1)
+    value = input_of(m.node(product if product in m else flat_scores), 1)
     assert value is not None
     return value
 
@@ -181,7 +188,7 @@ def _key(m: Match, build: Builder) -> Value:
         m.require(len(sizes) == 4, "k must be of rank 4, or all its sizes be known", at=k)
         return build.Reshape(m[k], np.array(sizes))
     *batch, last, second = m[perm]
-    m.require(len(m[perm]) == m.rank(q), "k must have the rank of q", at=k)
+    m.require(len(m[perm]) == m.rank(flat_scores if by_group in m else q), "k must have the rank of q", at=k)
     order = (*batch, second, last)
     return m[k] if order == tuple(range(len(order))) else build.Transpose(m[k], perm=order)
 
@@ -261,6 +268,15 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             to="float[b,4,3,6,8] q; float[b,4,3,5,8] k; float[b,4,3,5,8] v; a = Reshape(q, {-1, 3, 6, 8})"
             "c = Reshape(k, {-1, 3, 5, 8})  d = Reshape(v, {-1, 3, 5, 8})  r = Attention<scale=1.0>(a, c, d)"
             "y = Reshape(r, {-1, 4, 3, 6, 8})",
+        ),
+        Rewrites(
+            "float[b,s,2,3,8] q; float[b,2,l,8] k; float[b,2,l,8] v; float[s,l] mask;"
+            "t = Transpose<perm=[0,2,3,1,4]>(q)  ke = Unsqueeze(k, {2})  kt = Transpose<perm=[0,1,2,4,3]>(ke)"
+            "ve = Unsqueeze(v, {2})  s = MatMul(t, kt)  a = Add(s, mask)  p = Softmax(a)  y = MatMul(p, ve)",
+            to="float[b,s,2,3,8] q; float[b,2,l,8] k; float[b,2,l,8] v; float[s,l] mask;"
+            "t = Transpose<perm=[0,2,3,1,4]>(q)  ke = Unsqueeze(k, {2})  ve = Unsqueeze(v, {2})"
+            "u = Reshape(t, {0, 6, -1, 8})  c = Squeeze(ke, {2})  d = Squeeze(ve, {2})"
+            "r = Attention<scale=1.0>(u, c, d, mask)  y = Reshape(r, {0, 2, 3, -1, 8})",
         ),
         Rejects(
             "float[2,4,3,5,8] q; float[2,4,3,8,5] kt; float[2,4,3,5,8] v; float[4,1,5,5] mask; s = MatMul(q, kt)"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_groups import mask_without_groups
 from onnxrewrite_patterns.attention_terms import (
     bias,
     cap,
@@ -163,6 +164,8 @@ def _placed(m: Match, build: Builder, part: Value, sides: Sides) -> Value:
         return long
     require_fit(m, part, wanted)
     part = long
+    if len(of_scores) == 5 and len(of_query) == 4:
+        return mask_without_groups(m, build, part, of_scores)
     if len(of_scores) == 4 or of_part is None or len(of_part) < 3:
         return part
     if len(of_query) == 3:

@@ -99,11 +99,15 @@ def in_order(pair: Sequence[Labelled], output: str) -> tuple[Labelled, Labelled]
 def matmul(
     m: Match, build: Builder, a: Labelled, b: Labelled, inner: str, output: str, sizes: dict[str, Dim]
 ) -> Labelled:
-    """The product: batches, then the rows of a, then the columns of b."""
+    """The product: batches, then the rows of a, then the columns of b, as the result or else the operands have them."""
     batch = "".join(label for label in output if label in a.labels and label in b.labels)
     rows, columns = (
         "".join(label for label in output if label in each.labels and label not in batch) for each in (a, b)
     )
+    if batch + rows + columns != output:  # it is transposed anyway, and the operands need not be
+        rows, columns = (
+            "".join(label for label in each.labels if label in own) for each, own in ((a, rows), (b, columns))
+        )
     if batch and len(rows) > len(inner) == len(columns) == 1 and not _merges(batch, rows, columns, sizes):
         return spread(build, permuted(build, a, batch + rows + inner), permuted(build, b, batch + inner + columns))
     # Without batches MatMul takes any number of rows, or none of either.
@@ -203,6 +207,11 @@ def reshaped(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> V
         Rewrites(
             'float[b,m,k] a; float[k,n] c; y = Einsum<equation="...k,kn">(a, c)',
             to="float[b,m,k] a; float[k,n] c; y = MatMul(a, c)",
+        ),
+        Rewrites(
+            'float[b,k,g,t,s] p; float[b,s,k,h] v; y = Einsum<equation="bkgts,bskh->btkgh">(p, v)',
+            to="float[b,k,g,t,s] p; float[b,s,k,h] v; u = Transpose<perm=[0,2,1,3]>(v)  w = Unsqueeze(u, {2})"
+            "  a = MatMul(p, w)  y = Transpose<perm=[0,3,1,2,4]>(a)",
         ),
         Rejects('float[n,n] x; y = Einsum<equation="ii->i">(x)', because="that is a diagonal"),
         Rejects('float[m,1] a; float[k,n] b; y = Einsum<equation="ik,kj->ij">(a, b)', because="k is 1 and k"),

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, layout_of, price, reshaped
 from onnxrewrite_patterns.transpose_operators import frame_of
-from onnxrewrite_patterns.transpose_region import Region
+from onnxrewrite_patterns.transpose_region import FEW, HEADS, MANY, Region, feeds_heads, is_of_heads
 from onnxrewrite_patterns.transpose_sinking import Turning
 
 x = Var("x")
@@ -79,6 +79,16 @@ def transpose_identity(m: Match, build: Builder) -> Value:
     own = _reversal(m, m[perm], m.rank(x))
     m.require(price(m.shape(x), own) == 0, "it moves an axis that is not known to have size 1")
     return m[x]
+
+
+def _tokens_first(made: Value, read: Value, own: Perm) -> list[tuple[Value, Perm, int]]:
+    """Where a Transpose beside Attention does more than to swap heads and tokens: the value on its other side, and the
+    layout of that which leaves no more to be done."""
+    if len(own) != len(HEADS) or own == HEADS or not is_of_heads(made.producer()):
+        return []
+    if feeds_heads(made):
+        return [(read, compose(own, HEADS), MANY)]
+    return [(made, compose(inverse(own), HEADS), MANY)]
 
 
 def _is_fixed(value: Value, graph: ir.Graph) -> bool:
@@ -154,6 +164,13 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             "  y = Transpose<perm=[1,0,2]>(r)",
             to="float[s,b,3,8] x; float[b,s,24] z; y = Reshape(x, {0, 0, 24})",
         ),
+        Rewrites(
+            "float[s,b,24] x; float[b,3,t,8] k; float[b,3,t,8] v; r = Relu(x)  h = Reshape(r, {0, 0, 3, 8})"
+            "  q = Transpose<perm=[1,2,0,3]>(h)  y = Attention(q, k, v)",
+            to="float[s,b,24] x; float[b,3,t,8] k; float[b,3,t,8] v; t = Transpose<perm=[1,0,2]>(x)  r = Relu(t)"
+            "  h = Reshape(r, {0, 0, 3, 8})  q = Transpose<perm=[0,2,1,3]>(h)  y = Attention(q, k, v)",
+            opset=23,
+        ),
         Rejects(
             "float[1,4,3] x; t = Transpose<perm=[0,2,1]>(x)  y = Concat<axis=1>(float[1,1,4] {1., 2., 3., 4.}, t)",
             because="leaves as many Transposes",
@@ -194,9 +211,9 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
     graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
     assert graph is not None
     assert read is not None
-    for seed, layout in ((m[turn], inverse(own)), (read, own)):
+    for seed, layout, few in ((m[turn], inverse(own), FEW), (read, own, FEW), *_tokens_first(m[turn], read, own)):
         region = Region(m.facts, graph, seed, layout)
-        nodes = region.cheapest()
+        nodes = region.cheapest(few)
         stops.update(region.stops)
         kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
         if nodes:

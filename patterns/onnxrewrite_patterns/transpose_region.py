@@ -21,7 +21,9 @@ to be added.  No other rule makes a Transpose where there was none.
 
 A Transpose that feeds a matrix product belongs to it: that is how exporters spell attention, and rules for
 attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight; another
-one may join it, as long as a Transpose is left.
+one may join it, as long as a Transpose is left.  One that lays out heads for Attention, or its result, costs nothing
+where it only swaps heads and tokens, for kernels read and write them the other way, too: where a network has the
+sequence first, that is a reason to move all else.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ from onnxrewrite_patterns.transpose_operators import frame_of
 _LARGE = 400
 """No region grows beyond so many nodes."""
 
+FEW, MANY = 48, 2000
+"""Most Transposes have to stay, as what is close by shows; whether a network is to have its tokens first, all of it
+shows."""
+
 FUSES = frozenset(operators(marks="fusing"))
 """Operators that take in what stands beside them, so that a Transpose should not."""
 
@@ -65,6 +71,9 @@ _PRODUCTS = frozenset({
 _PASSING = frozenset((*operators("quantize", marks="rounding"), "Cast", "Identity"))
 _SCALING = frozenset(operators("broadcast", marks="product", but="partial"))
 """Operators between a Transpose and the product that takes it in: those that keep all elements, and scale them."""
+
+HEADS: Perm = (0, 2, 1, 3)
+"""[B, S, H, D] to the [B, H, S, D] that Attention has, and back."""
 
 _STEPS = 5
 """So far below a Transpose a product may be that takes it in."""
@@ -186,9 +195,12 @@ class Region:
 
     # -- what it costs -------------------------------------------------------------------------------------
 
-    def cheapest(self) -> list[ir.Node]:
-        """The nodes to turn: none where that saves nothing, else all that may be, so that Transposes go far."""
-        turned = Cut(_KEPT, _TURNED, self._costs).far_side((self._seed, _TURNED))
+    def cheapest(self, few: int = FEW) -> list[ir.Node]:
+        """The nodes to turn: none where that saves nothing, else all that may be, so that Transposes go far.
+
+        ``few``: So many vertices may be looked at for what else speaks for it.
+        """
+        turned = Cut(_KEPT, _TURNED, self._costs, few=few).far_side((self._seed, _TURNED))
         return [n for n in self.frames if n in turned]
 
     def _costs(self, vertex: Hashable) -> _Costs:
@@ -216,9 +228,9 @@ class Region:
         self._weighed.update(turns)
         back = inverse(self.layouts[value])
         for turn, perm in turns.items():
-            as_is, anew = price(shape, perm), price(turned, compose(back, perm))
+            as_is, anew = price_at(turn, shape, perm), price_at(turn, turned, compose(back, perm))
             yield turn, _TURNED, _placed(as_is, is_beside(turn))
-            yield _KEPT, turn, _placed(as_is if self._feeds_product(turn) else anew, is_beside(turn))
+            yield _KEPT, turn, _placed(as_is if anew and self._feeds_product(turn) else anew, is_beside(turn))
         maker = value.producer() if self.makes(value) else _KEPT
         above = self.above(value) if value.producer() not in self._weighed else None
         as_it_is, other = self._prices(value, turns) if above is None else self._prices_below(value, *above)
@@ -238,8 +250,9 @@ class Region:
 
     def _prices_below(self, value: Value, source: Value, perm: Perm) -> tuple[int, int]:
         """The price of the Transpose of ``source`` as it is, and of having its result in the other layout."""
-        shape, beside = self.facts.shape(source), is_beside(value.producer())
-        return _placed(price(shape, perm), beside), _placed(price(shape, compose(perm, self.layouts[value])), beside)
+        shape, turn, other = self.facts.shape(source), value.producer(), compose(perm, self.layouts[value])
+        as_is, anew = price_at(turn, shape, perm), price_at(turn, shape, other)
+        return _placed(as_is, is_beside(turn)), _placed(anew, is_beside(turn))
 
     def _readers(self, value: Value, turns: Container[ir.Node]) -> list[Hashable]:
         """The readers of a value: nodes and Transposes, ``_KEPT`` for others; no Transposes back into the region."""
@@ -301,6 +314,33 @@ def is_beside(turn: ir.Node | None) -> bool:
     if turn is None:
         return False
     return is_made_by(input_of(turn), FUSES) or reads(turn, TAKES_IN)
+
+
+def price_at(turn: ir.Node | None, shape: Shape, perm: Perm) -> int:
+    """The price of laying out a value of this shape in another way in the place of a Transpose: beside Attention none
+    for swapping heads and tokens, and more for another, which keeps its kernel from doing so."""
+    cost = price(shape, perm)
+    return cost if not cost or not is_of_heads(turn) else 0 if perm == HEADS else cost + BESIDE
+
+
+def is_of_heads(turn: ir.Node | None) -> bool:
+    """True if a Transpose stands right beside Attention: it reads the result, or lays out queries, keys or values."""
+    if turn is None:
+        return False
+    source = input_of(turn)
+    maker = source.producer() if source is not None else None
+    is_result = maker is not None and _is_attention(maker) and source is maker.outputs[0]
+    return is_result or feeds_heads(turn.outputs[0])
+
+
+def feeds_heads(value: Value) -> bool:
+    """True if a value is read as queries, keys or values of Attention, and as nothing else."""
+    uses = list(value.uses())
+    return bool(uses) and all(_is_attention(n) and i < 3 for n, i in uses) and not value.is_graph_output()
+
+
+def _is_attention(node: ir.Node) -> bool:
+    return node.op_type == "Attention" and not node.domain
 
 
 def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:

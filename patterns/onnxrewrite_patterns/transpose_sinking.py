@@ -21,7 +21,17 @@ from onnxrewrite_patterns.transpose_frames import (
     price,
     reshaped,
 )
-from onnxrewrite_patterns.transpose_region import FUSES, TAKES_IN, Region, is_beside, is_made_by, reads
+from onnxrewrite_patterns.transpose_region import (
+    FUSES,
+    HEADS,
+    TAKES_IN,
+    Region,
+    feeds_heads,
+    is_beside,
+    is_made_by,
+    price_at,
+    reads,
+)
 
 VIEWS = tuple(operators("view"))
 
@@ -69,12 +79,20 @@ class Turning:
 
     def moves_more(self, replaced: dict[Value, Value]) -> bool:
         """True if more elements are moved than before, as above a cut of which other pieces do not move."""
-        made = (n for n in self._build.nodes if n.op_type == "Transpose")
-        return self._moved(made) > self._moved(self._going(replaced))
+        return self._moved(self._made(replaced)) > self._moved(self._going(replaced))
 
     def _moved(self, turns: Iterable[ir.Node]) -> int:
         """About how many elements Transposes move."""
         return sum(elements(self._facts.shape(n.outputs[0])) for n in turns if self._price_of(n) >= MOVE)
+
+    def _made(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
+        """The Transposes on the tape, but those that Attention takes in."""
+        taken = {new for old, new in replaced.items() if feeds_heads(old)}
+        for node in self._build.nodes:
+            if node.op_type == "Transpose" and not (
+                node.outputs[0] in taken and permutation(self._facts, node) == HEADS
+            ):
+                yield node
 
     def _going(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
         """The Transposes that are there no longer."""
@@ -90,10 +108,9 @@ class Turning:
         before = sum(self._price_of(node) + BESIDE * is_beside(node) for node in self._going(replaced))
         after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
         fused = {new for old, new in replaced.items() if reads(old, TAKES_IN)}
-        for node in self._build.nodes:
-            if node.op_type == "Transpose":
-                beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES)
-                after += self._price_of(node) + BESIDE * beside
+        for node in self._made(replaced):
+            beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES)
+            after += self._price_of(node) + BESIDE * beside
         return before - after - SMALL * self._added
 
     def _price_of(self, turn: ir.Node) -> int:
@@ -101,7 +118,7 @@ class Turning:
         perm, source = permutation(self._facts, turn), input_of(turn)
         assert source is not None
         assert not isinstance(perm, str)
-        return price(self._facts.shape(source), perm)
+        return price_at(turn, self._facts.shape(source), perm)
 
     # -- values --------------------------------------------------------------------------------------------
 

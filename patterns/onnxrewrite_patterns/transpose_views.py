@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.transpose_frames import Perm, is_identity
+from onnxrewrite_patterns.transpose_frames import Perm, inverse, is_identity
 from onnxrewrite_patterns.view_chains import copies_nothing
 
 x = Var("x")
@@ -97,8 +97,8 @@ def _in_shape(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> 
     """A value in a shape, by a constant target."""
     if same_shape(m.shape(value), wanted):
         return value
-    found = reshape_target(m.shape(value), wanted, None)
-    m.require(found is not None, "no constant target takes away the axes of size 1", at=value)
+    found = reshape_target(m.shape(value), wanted, [-1] * len(wanted))  # no dimension is zero
+    m.require(found is not None, "no constant target gives it the shape", at=value)
     return build.Reshape(value, np.array(found, dtype=np.int64))
 
 
@@ -243,3 +243,102 @@ def _split_runs(whole: Sequence[Dim], parts: Sequence[Dim]) -> list[list[Dim]] |
             return None
         runs.append(run)
     return runs if not left and len(parts) > len(whole) else None
+
+
+# -- two Transposes with a view between them ---------------------------------------------------------------------------
+
+_PRODUCTS = frozenset(("MatMul", "Gemm"))
+
+first_perm = Attr[Perm]("first perm", default=())
+first = op.Transpose(x, perm=first_perm)
+second = op.Transpose(op["Unsqueeze", "Reshape", "Squeeze"](first, Each("rest", at_least=0)), perm=perm)
+
+
+@rule(
+    "transposes-around-view",
+    LOWER,
+    second,
+    assumes=(Assumption.NOT_EMPTY,),  # a size of 0 would be copied from another axis
+    examples=(
+        Rewrites(
+            "float[b,s,4,8] x; t = Transpose<perm=[0,2,1,3]>(x)  r = Reshape(t, {0, 2, -1, 8})"
+            "  u = Transpose<perm=[0,2,1,3]>(r)  y = Relu(u)",
+            to="float[b,s,4,8] x; f = Reshape(x, {0, 0, 2, 2, 8})  u = Transpose<perm=[0,3,1,2,4]>(f)"
+            "  r = Reshape(u, {0, -1, 2, 8})  y = Relu(r)",
+        ),
+        Rewrites(
+            "float[b,s,1,8] x; t = Transpose<perm=[0,2,1,3]>(x)  u = Squeeze(t, {1})"
+            "  z = Transpose<perm=[0,2,1]>(u)  y = Relu(z)",
+            to="float[b,s,1,8] x; f = Reshape(x, {0, 0, 8})  z = Transpose<perm=[0,2,1]>(f)  y = Relu(z)",
+        ),
+        Rewrites(
+            "float[2,3,4] x; t = Transpose<perm=[1,2,0]>(x)  r = Reshape(t, {12, 2})  u = Transpose(r)  y = Relu(u)",
+            to="float[2,3,4] x; r = Reshape(x, {2, 12})  y = Relu(r)",
+        ),
+        Rejects(
+            "float[2,3,4] x; t = Transpose<perm=[1,2,0]>(x)  r = Reshape(t, {8, 3})  u = Transpose(r)  y = Relu(u)",
+            because="cuts across axes",
+        ),
+        Rejects(
+            "float[b,s,4,8] x; t = Transpose<perm=[0,2,1,3]>(x)  r = Reshape(t, {-1, 0, 8})"
+            "  u = Transpose<perm=[0,2,1]>(r)  y = MatMul(q, u)",
+            because="a product takes it in",
+        ),
+    ),
+)
+def transposes_around_view(m: Match, build: Builder) -> Value:
+    """Transpose(Reshape(Transpose(x))) ⟶ Reshape(Transpose(Reshape(x))), where the view only splits or merges axes."""
+    view = m.operand(m.node(second))
+    before, turned, viewed, after = (
+        m.known(m.shape(t), "the rank is not known", at=t) for t in (x, first, view, second)
+    )
+    earlier = m[first_perm] or tuple(reversed(range(len(before))))
+    later = m[perm] or tuple(reversed(range(len(viewed))))
+    into_product = all(n.op_type in _PRODUCTS for n in readers(m[second], within=1)) and later[:-2] == tuple(
+        range(len(later) - 2)
+    )
+    m.require(not into_product, "a product takes it in", at=second)
+    axes, runs, sizes = m.known(_refined(turned, viewed), "the view cuts across axes", at=x)
+    held = [place for axis in inverse(earlier) for place in axes[axis]]
+    order = [place for axis in later for place in runs[axis]]
+    source = _in_shape(m, build, m[x], [sizes[place] for place in held])
+    moves = tuple(map(held.index, order))
+    result = source if is_identity(moves) else build.Transpose(source, perm=moves)
+    return _in_shape(m, build, result, after)
+
+
+def _refined(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[list[int]], list[list[int]], list[Dim]] | None:
+    """The places of the factors that the axes of two views of the same elements are made of, and their sizes.
+
+    None where an axis of one begins or ends inside a factor of the other.  An axis of size 1 is made of none.
+    """
+    places = list[list[int]](), list[list[int]]()
+    left = [list(filter(lambda size: size != 1, view)) for view in (one, other)]
+    sizes, runs = list[Dim](), ([list[int]()], [list[int]()])
+    while left[0] and left[1]:
+        a, b = left[0][0], left[1][0]
+        of_a, of_b = _quotient(a, b), _quotient(b, a)
+        if of_a is None and of_b is None:
+            return None
+        for view, rest in zip((0, 1), (of_a, of_b), strict=True):
+            runs[view][-1].append(len(sizes))
+            if rest is None or rest == 1:
+                left[view].pop(0)
+                runs[view].append([])
+            else:
+                left[view][0] = rest
+        sizes.append(b if of_a is not None else a)
+    if left[0] or left[1]:
+        return None
+    for view, shape in zip((0, 1), (one, other), strict=True):
+        made = iter(runs[view])
+        places[view].extend([] if size == 1 else next(made) for size in shape)
+    return *places, sizes
+
+
+def _quotient(a: Dim, b: Dim) -> Dim | None:
+    """How often a size goes into another one; None where it is not known to."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    ratio = quotient(a, b)
+    return ratio if same_dim(ratio * b, a) else None

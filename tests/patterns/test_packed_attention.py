@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import onnxrewrite as rw
 from onnxrewrite import io
 from onnxrewrite.ir import text
@@ -63,6 +65,34 @@ def test_packed_attention_is_one_operator() -> None:
     model = text.parse(BY_DYNAMO, opset=20)
     result = rw.apply(io.to_proto(model), lower="fused")
     assert [(n.domain, n.op_type) for n in result.model.graph] == [("com.microsoft", "Attention"), ("", "MatMul")]
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+    assert result.checks.undone == {}
+
+
+def _layer(number: int, source: str) -> str:
+    """A layer that normalizes first, of rows [S, B, 16] in two heads."""
+    heads = "  ".join(
+        f"{n}{number} = MatMul(n{number}, float[16,16] ~)  {n}h{number} = Reshape({n}{number}, {{0, 0, 2, 8}})"
+        f"  {n}t{number} = Transpose<perm=[1,2,0,3]>({n}h{number})"
+        for n in "qkv"
+    )
+    return (
+        f"n{number} = LayerNormalization({source}, float[16] ~, float[16] ~)  {heads}"
+        f"  t{number} = Attention(qt{number}, kt{number}, vt{number})"
+        f"  r{number} = Transpose<perm=[2,0,1,3]>(t{number})  m{number} = Reshape(r{number}, {{0, 0, 16}})"
+        f"  o{number} = MatMul(m{number}, float[16,16] ~)  a{number} = Add({source}, o{number})"
+    )
+
+
+def test_a_network_with_the_sequence_first_has_it_second_inside() -> None:
+    layers = [_layer(number, f"a{number - 1}" if number else "x") for number in range(6)]
+    model = text.parse("\n".join(["float[s,b,16] x;", *layers, "y = Relu(a5)"]), opset=23)
+    result = rw.apply(io.to_proto(model), lower="fused")
+    counts = Counter(n.op_type for n in result.model.graph)
+    assert counts["Transpose"] == 2  # at the input, and at the output
+    assert counts["Reshape"] == 0
+    assert counts["Attention"] == 6
     assert result.checks.model is not None
     assert result.checks.model.ok
     assert result.checks.undone == {}
