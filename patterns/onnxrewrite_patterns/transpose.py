@@ -12,9 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_heads import HEADS
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, layout_of, price, reshaped
 from onnxrewrite_patterns.transpose_operators import frame_of
-from onnxrewrite_patterns.transpose_region import FEW, HEADS, MANY, Region, feeds_heads, is_of_heads
+from onnxrewrite_patterns.transpose_region import FEW, MANY, Region, feeds_heads, is_of_heads
 from onnxrewrite_patterns.transpose_sinking import Turning
 
 x = Var("x")
@@ -82,8 +83,8 @@ def transpose_identity(m: Match, build: Builder) -> Value:
 
 
 def _tokens_first(made: Value, read: Value, own: Perm) -> list[tuple[Value, Perm, int]]:
-    """Where a Transpose beside Attention does more than to swap heads and tokens: the value on its other side, and the
-    layout of that which leaves no more to be done."""
+    """The value on the other side of a Transpose beside Attention that does more than swap heads and tokens, the layout
+    of it that leaves no more to be done, and how far to look."""
     if len(own) != len(HEADS) or own == HEADS or not is_of_heads(made.producer()):
         return []
     if feeds_heads(made):

@@ -33,6 +33,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_heads import HEADS
 from onnxrewrite_patterns.transpose_frames import (
     BESIDE,
     MOVE,
@@ -71,9 +72,6 @@ _PRODUCTS = frozenset({
 _PASSING = frozenset((*operators("quantize", marks="rounding"), "Cast", "Identity"))
 _SCALING = frozenset(operators("broadcast", marks="product", but="partial"))
 """Operators between a Transpose and the product that takes it in: those that keep all elements, and scale them."""
-
-HEADS: Perm = (0, 2, 1, 3)
-"""[B, S, H, D] to the [B, H, S, D] that Attention has, and back."""
 
 _STEPS = 5
 """So far below a Transpose a product may be that takes it in."""

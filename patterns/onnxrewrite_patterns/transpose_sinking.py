@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_heads import HEADS
 from onnxrewrite_patterns.transpose_frames import (
     BESIDE,
     MOVE,
@@ -23,7 +24,6 @@ from onnxrewrite_patterns.transpose_frames import (
 )
 from onnxrewrite_patterns.transpose_region import (
     FUSES,
-    HEADS,
     TAKES_IN,
     Region,
     feeds_heads,

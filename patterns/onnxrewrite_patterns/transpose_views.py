@@ -337,7 +337,7 @@ def _refined(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[list[int]],
 
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
-    """How often a size goes into another one; None where it is not known to."""
+    """The number of times that a size goes into another one; None where it is not known to."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and a % b == 0 else None
     ratio = quotient(a, b)
