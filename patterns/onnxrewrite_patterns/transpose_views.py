@@ -251,7 +251,8 @@ _PRODUCTS = frozenset(("MatMul", "Gemm"))
 
 first_perm = Attr[Perm]("first perm", default=())
 first = op.Transpose(x, perm=first_perm)
-second = op.Transpose(op["Unsqueeze", "Reshape", "Squeeze"](first, Each("rest", at_least=0)), perm=perm)
+between = op["Unsqueeze", "Reshape", "Squeeze"](first, Each("rest", at_least=0))
+second = op.Transpose(between, perm=perm)
 
 
 @rule(
@@ -288,9 +289,9 @@ second = op.Transpose(op["Unsqueeze", "Reshape", "Squeeze"](first, Each("rest", 
 )
 def transposes_around_view(m: Match, build: Builder) -> Value:
     """Transpose(Reshape(Transpose(x))) ⟶ Reshape(Transpose(Reshape(x))), where the view only splits or merges axes."""
-    view = m.operand(m.node(second))
+    m.node(between)  # its result counts, whatever its attributes
     before, turned, viewed, after = (
-        m.known(m.shape(t), "the rank is not known", at=t) for t in (x, first, view, second)
+        m.known(m.shape(t), "the rank is not known", at=t) for t in (x, first, between, second)
     )
     earlier = m[first_perm] or tuple(reversed(range(len(before))))
     later = m[perm] or tuple(reversed(range(len(viewed))))
