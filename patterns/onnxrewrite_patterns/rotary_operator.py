@@ -263,8 +263,17 @@ def _positions(m: Match, build: Builder, rows: Value) -> Value | npt.NDArray[np.
     "rotary-lower",
     LOWER,
     rotary,
+    allow_shared=True,  # queries and keys are turned by the same angles
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
+        Rewrites(
+            "float[b,3,s,8] x; float[b,3,s,8] z; float[1,s,4] c; float[1,s,4] k; int64[3] e; c3 = Expand(c, e)"
+            "k3 = Expand(k, e)  y = RotaryEmbedding(x, c3, k3)  w = RotaryEmbedding(z, c3, k3)",
+            to="float[b,3,s,8] x; float[b,3,s,8] z; float[1,s,4] c; float[1,s,4] k; c2 = Reshape(c, {-1, 4})"
+            "k2 = Reshape(k, {-1, 4})  y = com.microsoft.RotaryEmbedding(x, {0}, c2, k2)"
+            "c5 = Reshape(c, {-1, 4})  k5 = Reshape(k, {-1, 4})"
+            "w = com.microsoft.RotaryEmbedding(z, {0}, c5, k5)",
+        ),
         Rewrites(
             "float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; y = RotaryEmbedding(x, c, k)",
             to="float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; h = Shape(c)  p = Slice(h, {0}, {2}, {0})"
