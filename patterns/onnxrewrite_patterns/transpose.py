@@ -82,10 +82,10 @@ def transpose_identity(m: Match, build: Builder) -> Value:
     return m[x]
 
 
-def _tokens_first(made: Value, read: Value, own: Perm) -> list[tuple[Value, Perm, int]]:
+def _tokens_first(node: ir.Node, made: Value, read: Value, own: Perm) -> list[tuple[Value, Perm, int]]:
     """The value on the other side of a Transpose beside Attention that does more than swap heads and tokens, the layout
     of it that leaves no more to be done, and how far to look."""
-    if len(own) != len(HEADS) or own == HEADS or not is_of_heads(made.producer()):
+    if len(own) != len(HEADS) or own == HEADS or not is_of_heads(node):
         return []
     if feeds_heads(made):
         return [(read, compose(own, HEADS), MANY)]
@@ -212,7 +212,7 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
     graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
     assert graph is not None
     assert read is not None
-    for seed, layout, few in ((m[turn], inverse(own), FEW), (read, own, FEW), *_tokens_first(m[turn], read, own)):
+    for seed, layout, few in ((m[turn], inverse(own), FEW), (read, own, FEW), *_tokens_first(node, m[turn], read, own)):
         region = Region(m.facts, graph, seed, layout)
         nodes = region.cheapest(few)
         stops.update(region.stops)

@@ -323,22 +323,22 @@ def price_at(turn: ir.Node | None, shape: Shape, perm: Perm) -> int:
 
 def is_of_heads(turn: ir.Node | None) -> bool:
     """True if a Transpose stands right beside Attention: it reads the result, or lays out queries, keys or values."""
-    if turn is None:
+    source = input_of(turn) if turn is not None else None
+    is_result = source is not None and made_by(source, "Attention") is not None and source.index() == 0
+    return is_result or (turn is not None and feeds_heads(turn))
+
+
+def feeds_heads(of: Value | ir.Node) -> bool:
+    """True if a value, or a Transpose, is read as queries, keys or values of Attention, and as nothing else."""
+    users = list(readers(of, within=1))
+    return bool(users) and all(_reads_as_heads(node, of) for node in users)
+
+
+def _reads_as_heads(node: ir.Node, of: Value | ir.Node) -> bool:
+    if node.op_type != "Attention" or node.domain:
         return False
-    source = input_of(turn)
-    maker = source.producer() if source is not None else None
-    is_result = maker is not None and _is_attention(maker) and source is maker.outputs[0]
-    return is_result or feeds_heads(turn.outputs[0])
-
-
-def feeds_heads(value: Value) -> bool:
-    """True if a value is read as queries, keys or values of Attention, and as nothing else."""
-    uses = list(value.uses())
-    return bool(uses) and all(_is_attention(n) and i < 3 for n, i in uses) and not value.is_graph_output()
-
-
-def _is_attention(node: ir.Node) -> bool:
-    return node.op_type == "Attention" and not node.domain
+    read = [x for i in range(3) if (x := input_of(node, i)) is not None and of in (x, made_by(x, "Transpose"))]
+    return bool(read) and not read[0].is_graph_output()
 
 
 def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:

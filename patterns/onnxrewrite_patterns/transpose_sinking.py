@@ -87,11 +87,9 @@ class Turning:
 
     def _made(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
         """The Transposes on the tape, but those that Attention takes in."""
-        taken = {new for old, new in replaced.items() if feeds_heads(old)}
+        taken = {made_by(new, "Transpose") for old, new in replaced.items() if feeds_heads(old)}
         for node in self._build.nodes:
-            if node.op_type == "Transpose" and not (
-                node.outputs[0] in taken and permutation(self._facts, node) == HEADS
-            ):
+            if node.op_type == "Transpose" and not (node in taken and permutation(self._facts, node) == HEADS):
                 yield node
 
     def _going(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
