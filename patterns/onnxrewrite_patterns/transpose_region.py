@@ -318,7 +318,9 @@ def price_at(turn: ir.Node | None, shape: Shape, perm: Perm) -> int:
     """The price of laying out a value of this shape in another way in the place of a Transpose: beside Attention none
     for swapping heads and tokens, and more for another, which keeps its kernel from doing so."""
     cost = price(shape, perm)
-    return cost if not cost or not is_of_heads(turn) else 0 if perm == HEADS else cost + BESIDE
+    if not cost or not is_of_heads(turn):
+        return cost
+    return 0 if perm == HEADS else cost + BESIDE
 
 
 def is_of_heads(turn: ir.Node | None) -> bool:

@@ -87,10 +87,15 @@ class Turning:
 
     def _made(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
         """The Transposes on the tape, but those that Attention takes in."""
-        taken = {made_by(new, "Transpose") for old, new in replaced.items() if feeds_heads(old)}
+        before = self._before_attention(replaced)
         for node in self._build.nodes:
-            if node.op_type == "Transpose" and not (node in taken and permutation(self._facts, node) == HEADS):
+            if node.op_type == "Transpose" and not (node in before and permutation(self._facts, node) == HEADS):
                 yield node
+
+    @staticmethod
+    def _before_attention(replaced: dict[Value, Value]) -> set[ir.Node | None]:
+        """The Transposes on the tape that Attention will read."""
+        return {made_by(new, "Transpose") for old, new in replaced.items() if feeds_heads(old)}
 
     def _going(self, replaced: dict[Value, Value]) -> Iterator[ir.Node]:
         """The Transposes that are there no longer."""
@@ -106,8 +111,9 @@ class Turning:
         before = sum(self._price_of(node) + BESIDE * is_beside(node) for node in self._going(replaced))
         after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
         fused = {new for old, new in replaced.items() if reads(old, TAKES_IN)}
+        before_attention = self._before_attention(replaced)
         for node in self._made(replaced):
-            beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES)
+            beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES) or node in before_attention
             after += self._price_of(node) + BESIDE * beside
         return before - after - SMALL * self._added
 

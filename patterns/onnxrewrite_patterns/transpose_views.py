@@ -295,10 +295,10 @@ def transposes_around_view(m: Match, build: Builder) -> Value:
     )
     earlier = m[first_perm] or tuple(reversed(range(len(before))))
     later = m[perm] or tuple(reversed(range(len(viewed))))
-    into_product = all(n.op_type in _PRODUCTS for n in readers(m[second], within=1)) and later[:-2] == tuple(
-        range(len(later) - 2)
-    )
-    m.require(not into_product, "a product takes it in", at=second)
+    users = list(readers(m[second], within=1))
+    into_product = bool(users) and all(n.op_type in _PRODUCTS for n in users)
+    swaps = later[:-2] == tuple(range(len(later) - 2))
+    m.require(not (into_product and swaps), "a product takes it in", at=second)
     axes, runs, sizes = m.known(_refined(turned, viewed), "the view cuts across axes", at=x)
     held = [place for axis in inverse(earlier) for place in axes[axis]]
     order = [place for axis in later for place in runs[axis]]
@@ -339,7 +339,9 @@ def _refined(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[list[int]],
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
     """The number of times that a size goes into another one; None where it is not known to."""
+    if 0 in (a, b):
+        return None
     if isinstance(a, int) and isinstance(b, int):
-        return a // b if b and a % b == 0 else None
+        return a // b if a % b == 0 else None
     ratio = quotient(a, b)
     return ratio if same_dim(ratio * b, a) else None
