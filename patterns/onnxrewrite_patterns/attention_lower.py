@@ -108,9 +108,11 @@ def _together(m: Match, build: Builder, given: Operands, length: Size, group: in
     rows = length * group if isinstance(length, np.ndarray) else build.Mul(length, np.array([group]))
     target = build.Concat(np.array([0, shared]), rows, np.array([size]), axis=0)
     query, added = build.Reshape(given.query, target), given.mask.added
-    if added is None or m.dim(added, -2) in (None, 1):
+    if added is None:
         return replace(given, query=query)
     m.require(m.dim(added, -3) in (None, 1), "heads that share keys have masks of their own", at=added)
+    if m.dim(added, -2) in (None, 1):
+        return replace(given, query=query)
     return replace(given, query=query, mask=Mask(build.Concat(*[added] * group, axis=-2)))
 
 
@@ -147,6 +149,11 @@ _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_S
     allow_shared=True,
     is_fallback=True,
     examples=(
+        Rejects(
+            "float[b,6,s,8] q; float[b,2,l,8] k; float[b,2,l,8] v; float[6,1,l] mask;"
+            "y = Attention<scale=0.5>(q, k, v, mask)",
+            because="heads that share keys have masks of their own",
+        ),
         Rewrites(
             f"{_HEADS} float[b,1,s,s] mask; y = Attention<scale=0.5>(q4, k4, v4, mask)",
             to="float[b,s,24] q; float[b,s,24] k; float[b,s,24] v; float[b,1,s,s] mask;"
