@@ -238,7 +238,13 @@ class _Site:
             yield from sampler.candidates(10)
         large = filter(self._is_large, self.sampler.candidates(2 * self.trials.sizes))
         yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
-        yield from sorted(self.sampler.candidates(30), key=self._is_large)  # the large ones only where no others run
+        held = []  # the large ones are tried only where no others run, and only then the rest is asked for
+        for binding in self.sampler.candidates(30):
+            if self._is_large(binding):
+                held.append(binding)
+            else:
+                yield binding
+        yield from held
 
     def _bindings(self, session: Session) -> list[Trial] | str:
         """Different bindings at which the original runs."""

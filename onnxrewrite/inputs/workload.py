@@ -5,6 +5,7 @@ Checks run at small and odd sizes, where mistakes show; speed is measured at tho
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -62,7 +63,7 @@ def workload(
     sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
     reason = ""
     smaller = (typical(sampler.specs, sampler.bound, divisor) for divisor in _DIVISORS)
-    for binding in (*smaller, *sampler.candidates(10)):
+    for binding in itertools.chain(smaller, sampler.candidates(10)):
         found = attempt(sampler, opened, binding)
         if isinstance(found, Trial):
             return Workload(found.binding, found.feeds)
