@@ -384,16 +384,24 @@ class Driver:
 
 
 def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> None:
-    """Lower what the target cannot run as it is; a model that runs stays: a wrong rule that lowers is not to spoil it.
+    """Lower what the target cannot run as it is, and nothing else: a wrong rule that lowers is not to spoil what runs,
+    and what computes the same bits is soon judged.
 
     Args:
         model: The replacement of one site, as a model of its own.
         rules: Of any stage; those that are for speed alone are left out.
         target: The target that must run it.
     """
-    driver = Driver(model, [r for r in rules if r.stage == Stage.LOWER and not r.needs_speedup], target)
-    imports = model.opset_imports
-    if any(illegal_node(n, driver.facts(g), target, imports, ()) for g in scopes(model) for n in g):
+
+    def is_illegal(node: ir.Node, facts: Facts) -> bool:
+        return illegal_node(node, facts, target, model.opset_imports, ()) is not None
+
+    def runs(site: Site) -> str | None:
+        return None if any(is_illegal(n, site.facts) for n in site.before) else "it runs as it is"
+
+    lowering = [r for r in rules if r.stage == Stage.LOWER and not r.needs_speedup]
+    driver = Driver(model, lowering, target, review=Review(check=runs))
+    if any(is_illegal(n, driver.facts(g)) for g in scopes(model) for n in g):
         driver.run_stage(Stage.LOWER)
 
 
