@@ -2,8 +2,8 @@
 
 Why: every such node is a pass over memory, and hides what lies behind it from other patterns.  What counts as
 nothing is strict: dtype and shape provably the same, every element the same to the bit, NaN, infinities and
-the sign of zero included.  So ``x + 0.0`` stays, for it turns -0.0 into 0.0; ``x - 0.0`` and ``x + (-0.0)``
-go.
+the sign of zero included.  So ``x + 0.0``, which turns -0.0 into 0.0, goes only where nobody can tell; ``x - 0.0`` and
+``x + (-0.0)`` go.
 """
 
 from __future__ import annotations
@@ -321,3 +321,51 @@ def neutral_operand(m: Match, build: Builder) -> Value:
     if m.facts.rank(other):
         m.require_same_shape(m[neutral], kept)
     return kept
+
+
+ONE_ZERO = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "Softmax", "Exp", "Abs", "Shape"))
+"""Readers to which both zeros are one: a sum of products begins with 0.0."""
+
+_ARITHMETIC = ("Gather", "LayerNormalization", "Add", "Sub", "Mul", "Neg", "Identity")
+KEEPS_ZEROS = frozenset((*operators("view permute select repeat join"), *operators(marks="activation"), *_ARITHMETIC))
+"""Readers whose results differ in the sign of zeros at most where those of their operands do."""
+
+_MOST_BELOW = 64
+"""Of more values nobody looks at the readers."""
+
+x, zero = Var("x"), Const("zero")
+
+
+@rule(
+    "plus-zero",
+    CANONICALIZE,
+    op.Add(x, zero),
+    benefit=80,
+    examples=(
+        Rewrites("q = Add(x, 0.0)  y = MatMul(q, w)", to="y = MatMul(x, w)"),
+        Rewrites(
+            "float[b,s,4] x; q = Mul(x, 0.5)  p = Add(q, {0.0})  t = Transpose<perm=[0,2,1]>(p)  y = MatMul(w, t)",
+            to="float[b,s,4] x; q = Mul(x, 0.5)  t = Transpose<perm=[0,2,1]>(q)  y = MatMul(w, t)",
+        ),
+        Rewrites("z = Add(0.0, x)  s = Add(w, z)  y = Softmax(s)", to="s = Add(w, x)  y = Softmax(s)"),
+        Rejects("q = Add(x, 0.0)  y = Reciprocal(q)", because="Reciprocal may tell 0.0 from -0.0"),
+        Rejects("q = Add(x, 0.0)  y = Transpose(q)", because="a graph output"),
+        Rejects("float[n] x; q = Add(x, float[1,1] {0.0})  y = Exp(q)", because="not shown to be the same"),
+    ),
+)
+def plus_zero(m: Match, build: Builder) -> Value:
+    """Adding 0.0, which makes 0.0 of -0.0, where no reader can tell these apart: x + 0.0 ⟶ x."""
+    added = m.value(zero)
+    m.require(_is_plus_zero(m[zero]), "the constant is not 0", at=added)
+    if added is not None and m.facts.rank(added):
+        m.require_same_shape(m.anchor, m[x])
+    layer, seen = [m.anchor], set[Value]()
+    while layer:
+        seen |= set(layer)
+        m.require(not any(v.is_graph_output() for v in layer), "a graph output may be -0.0 then")
+        m.require(len(seen) < _MOST_BELOW, "too much is computed of it")
+        below = dict.fromkeys(n for v in layer for n in v.consumers() if n.domain or n.op_type not in ONE_ZERO)
+        teller = next((n for n in below if n.domain or n.op_type not in KEEPS_ZEROS), None)
+        m.require(teller is None, f"{teller and teller.op_type} may tell 0.0 from -0.0", at=m.anchor)
+        layer = [o for n in below for o in n.outputs if o not in seen]
+    return m[x]
