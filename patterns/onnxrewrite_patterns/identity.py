@@ -326,8 +326,8 @@ def neutral_operand(m: Match, build: Builder) -> Value:
 ONE_ZERO = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "Softmax", "Exp", "Abs", "Shape"))
 """Readers to which both zeros are one: a sum of products begins with 0.0."""
 
-_ARITHMETIC = ("Gather", "LayerNormalization", "Add", "Sub", "Mul", "Neg", "Identity")
-KEEPS_ZEROS = frozenset((*operators("view permute select repeat join"), *operators(marks="activation"), *_ARITHMETIC))
+_KINDS = "view permute select repeat gather join pad reduce pool cumulate normalize pointwise"
+KEEPS_ZEROS = frozenset((*operators(_KINDS), "Add", "Sub", "Mul", "Max", "Min", "Where")) - {"Reciprocal"}
 """Readers whose results differ in the sign of zeros at most where those of their operands do."""
 
 _MOST_BELOW = 64
@@ -362,7 +362,8 @@ def plus_zero(m: Match, build: Builder) -> Value:
     layer, seen = [m.anchor], set[Value]()
     while layer:
         seen |= set(layer)
-        m.require(not any(v.is_graph_output() for v in layer), "a graph output may be -0.0 then")
+        written = any(v.is_graph_output() or m.facts.dtype(v) == ir.DataType.STRING for v in layer)
+        m.require(not written, "a graph output may be -0.0 then")
         m.require(len(seen) < _MOST_BELOW, "too much is computed of it")
         below = dict.fromkeys(n for v in layer for n in v.consumers() if n.domain or n.op_type not in ONE_ZERO)
         teller = next((n for n in below if n.domain or n.op_type not in KEEPS_ZEROS), None)
