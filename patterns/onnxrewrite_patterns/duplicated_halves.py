@@ -104,9 +104,9 @@ def _recomputed(m: Match, build: Builder, node: ir.Node, how: Twice) -> Value:
 
 def _ways(m: Match, node: ir.Node, data: Sequence[Value | None], how: Twice) -> list[Twice]:
     """How each operand repeats itself if the result comes with both signs: one factor does so, or the only operand."""
-    uneven = [k for k, v in enumerate(data) if v is not None and not _is_even(m, v)]
-    tables = {k: m.facts.constant(data[k]) for k in uneven} if len(uneven) > 1 else {}
-    signed = [k for k, table in tables.items() if table is not None and how.is_of(table)] if tables else uneven
+    uneven = {k: v for k, v in enumerate(data) if v is not None and not _is_even(m, v)}
+    tables = {k: m.facts.constant(v) for k, v in uneven.items()} if len(uneven) > 1 else {}
+    signed = [k for k, table in tables.items() if table is not None and how.is_of(table)] if tables else [*uneven]
     m.require(
         bool(signed) and (node.op_type == "Mul" or (node.op_type in _ODD and len(uneven) == 1)),
         f"{node.op_type} is not shown to give what comes second with the other sign",
@@ -196,13 +196,15 @@ def _are_twice(m: Match, values: Sequence[Value], how: Twice) -> bool:
         return len(set(values)) == 1
     one, other = (path_through(v, lambda node: node.op_type in ("Neg", "Unsqueeze")) for v in values)
     signs = [sum(node.op_type == "Neg" for node in found.nodes) % 2 for found in (one, other)]
-    alike = same_shape(*map(m.shape, values))
-    return one.source is other.source and signs[0] != signs[1] and alike
+    if one.source is not other.source or signs[0] == signs[1] or not same_shape(*map(m.shape, values)):
+        return False
+    m.cover(*one.nodes, *other.nodes)
+    return True
 
 
 def _unstacked(m: Match, build: Builder, value: Value, how: Twice) -> Value | None:
     """The operand f of Reshape(f spread over a new last axis of size 2), by Concat, Expand or Tile."""
-    found = path(value, "Reshape", "Concat" if how.opposite else ("Concat", "Expand", "Tile"))
+    found = path(value, ("Reshape", "Flatten"), "Concat" if how.opposite else ("Concat", "Expand", "Tile"))
     before = m.shape(found.source) if found is not None else None
     if found is None or before is None or len(before) < 2 or before[-1] != 1:
         return None

@@ -33,7 +33,9 @@ class Part:
         self.number = number
         self.sliced = op.Slice(x, Each(f"bounds {number}", at_least=0))
         self.picked = op.Gather(pairs, number, axis=Attr[int](f"axis {number}", default=0))
-        self.slot = any_of(op.Slice(pairs, Each(f"bounds of pairs {number}", at_least=0)), split_pairs[number])
+        self.gathered = op.Gather(pairs, number, axis=Attr[int](f"axis of slot {number}", default=0))
+        cut = op.Slice(pairs, Each(f"bounds of pairs {number}", at_least=0))
+        self.slot = any_of(cut, split_pairs[number], self.gathered)
         self.squeezed = op.Squeeze(self.slot, Each(f"axes {number}", at_least=0))
         self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
 
@@ -52,6 +54,9 @@ class Part:
         if self.picked in m:
             m.require(m.rank(self.picked) == rank - 1, "what is picked is not half of the features", at=pairs)
             return m.axis(m.node(self.picked), rank)
+        if self.gathered in m:
+            m.require(m.rank(self.gathered) == rank, "what is picked is not half of the features", at=pairs)
+            return m.axis(m.node(self.gathered), rank)
         found = piece_of(m.facts, resolve(m[self.slot]))
         if isinstance(found, str) or found.elements != range(self.number, self.number + 1):
             m.refuse("what is picked is not half of the features", at=self.slot)

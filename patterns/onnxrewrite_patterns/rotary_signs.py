@@ -1,6 +1,7 @@
 """Rotary position embedding of which the sines, and not the heads, have the signs: x·cos + (x₂, x₁)·(-sin, sin).
 
-What is swapped is rolled by half a head, picked by indices, or flipped two by two.
+What is swapped is rolled by half a head, picked by indices, or flipped two by two; or a matrix of zeros and ones swaps
+it and has the signs.
 
 Why: a roll needs no Neg, and the signs are computed once for all layers; as one kernel it is faster still (`rotary`).
 """
@@ -91,13 +92,18 @@ def rotary_of_signed_sines(m: Match, build: Builder) -> Value:
     heads = m[heads_of_x]
     interleaved = _is_interleaved(m, heads)
     m.require(is_read_once(m[swapped]), "the swapped heads are used elsewhere, too", at=swapped)
-    signed = Twice(interleaved, opposite=True)
-    cosines, sines = (once(m, build, m[t], Twice(interleaved, t is sin and signs not in m)) for t in (cos, sin))
-    if signs in m:
-        m.require(signed.is_of(m[signs]), "the signs are not of what is swapped", at=signs)
-        factor = signed.halves(m[signs])[1]
-        sines = sines if np.all(factor == 1) else build.Mul(sines, build.const(factor, like=sines))
+    signed = signs not in m
+    cosines, sines = (once(m, build, m[t], Twice(interleaved, t is sin and signed)) for t in (cos, sin))
+    sines = sines if signed else _times(m, build, sines, m[signs], interleaved)
     return embedded(m, build, heads, (cosines, sines), interleaved=interleaved)
+
+
+def _times(m: Match, build: Builder, sines: Value, factors: Array, interleaved: bool) -> Value:
+    """Sines, multiplied by what comes second in factors that have the signs."""
+    signed = Twice(interleaved, opposite=True)
+    m.require(signed.is_of(factors), "the signs are not of what is swapped", at=x)
+    second = signed.halves(factors)[1]
+    return sines if np.all(second == 1) else build.Mul(sines, build.const(second, like=sines))
 
 
 def _is_interleaved(m: Match, heads: Value) -> bool:
@@ -113,8 +119,55 @@ def _is_interleaved(m: Match, heads: Value) -> bool:
             m.refuse("what is flipped is not two by two", at=reversed_pairs)
         m.require(same_shape(m.shape(flipped), m.shape(heads)), "the Reshape does not make heads", at=flipped)
         return is_by_pairs(m, heads, pairs, found.axis)
-    each = np.arange(size)
     is_of_heads = heads is m[x] and m.axis(m.node(picked), rank) == rank - 1
-    by_pairs, by_halves = np.array_equal(m[order], each ^ 1), np.array_equal(m[order], np.roll(each, size // 2))
-    m.require(is_of_heads and (by_pairs or by_halves), "what is picked is no swap of features", at=picked)
-    return by_pairs
+    m.require(is_of_heads, "what is picked are not features of the heads", at=picked)
+    return _swaps_pairs(m, m[order], size)
+
+
+def _swaps_pairs(m: Match, places: Array, size: int) -> bool:
+    """True if neighbours are picked for each other, False if halves are; refuses where neither are."""
+    each = np.arange(size)
+    if np.array_equal(places, each ^ 1):
+        return True
+    m.require(np.array_equal(places, np.roll(each, size // 2)), "what is picked is no swap of features", at=x)
+    return False
+
+
+turn = Const("turn", rank=2)
+mixed = op.MatMul(x, turn)
+
+_WHOLE = f"{_HEADS} cos = Concat<axis=-1>(c, c)  sin = Concat<axis=-1>(k, k)"
+_BY_MATRIX = "float[2,3,1,2] x; u = Mul(x, {1.0, 1.0})"
+_SECOND = "v = Mul(r, {2.0, 2.0})  y = Add(u, v)"
+
+
+def _swap(first: float, second: float) -> str:
+    """The matrix that swaps the halves of a head of 8 features, of the signs of the first half and the second."""
+    numbers = np.kron([[0.0, second], [first, 0.0]], np.eye(4)).ravel()
+    return f"float[8,8] {{{', '.join(map(str, numbers))}}}"
+
+
+@rule(
+    "rotary-by-matrix",
+    RAISE,
+    x * cos + mixed * sin,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
+    allow_shared=True,
+    examples=(
+        Rewrites(f"{_WHOLE} r = MatMul(x, {_swap(-1.0, 1.0)}) {_SUM}", to=f"{_HEADS} {_TURNED}", opset=23),
+        Rejects(f"{_WHOLE} r = MatMul(x, {_swap(1.0, 1.0)}) {_SUM}", because="the signs are not of what", opset=23),
+        Rejects(f"{_BY_MATRIX} r = MatMul(x, float[2,2] {{0.0, 1.0, -1.0, 1.0}}) {_SECOND}", because="mixes features"),
+        Rejects(f"{_BY_MATRIX} r = MatMul(x, float[2,2] {{1.0, 0.0, 0.0, -1.0}}) {_SECOND}", because="no swap"),
+    ),
+)
+def rotary_by_matrix(m: Match, build: Builder) -> Value:
+    """x·cos + (x·R)·sin ⟶ RotaryEmbedding(x, cos, sin), of a matrix R that gives (-x₂, x₁)."""
+    heads, matrix = m[x], m[turn]
+    size = head_size(m, heads)
+    m.require(is_read_once(m[mixed]), "the swapped heads are used elsewhere, too", at=mixed)
+    picks = matrix.shape == (size, size) and bool((np.count_nonzero(matrix, axis=0) == 1).all())
+    m.require(picks, "the matrix mixes features, or makes other ones", at=turn)
+    interleaved = _swaps_pairs(m, np.argmax(matrix != 0, axis=0), size)
+    cosines, sines = (once(m, build, m[t], Twice(interleaved)) for t in (cos, sin))
+    sines = _times(m, build, sines, matrix.sum(axis=0), interleaved)
+    return embedded(m, build, heads, (cosines, sines), interleaved=interleaved)
