@@ -16,36 +16,36 @@ import numpy as np
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_heads import Three, head_size
-from onnxrewrite_patterns.attention_terms import k, perm, plain_kt, v
+from onnxrewrite_patterns.attention_terms import bias, fill, k, mask, penalty, perm, plain_kt, split, v
 
 Back = Callable[[Value], Value]
 """Gives the result of attention the shape that a match has."""
 
-TOKENS_TO_HEADS = (1, 2, 0, 3)
-"""The permutation from [S, B, H, D] to [B, H, S, D]."""
+_HEADS_BY_BATCH, _BATCHES_BY_HEAD, _TOKENS = (0, 1, 2, 3), (1, 0, 2, 3), (1, 2, 0, 3)
+"""The permutations of [B, H, S, D], [H, B, S, D] and [S, B, H, D] to [B, H, S, D]."""
 
 
 @dataclass(frozen=True)
 class InBatch:
-    """What [B·H, S, D] is a view of: [B, H, S, D]; or [S, B, H·D], tokens that were taken apart into [S, B·H, D].
+    """What q, k or v of rank 3 is a view of: [B, H, S, D] or [H, B, S, D]; or [S, B, H·D], tokens that were taken apart
+    into [S, B·H, D].
 
     Attributes:
         source: That.
         shape: Its shape as [B, H, S, D].
+        order: The permutation to [B, H, S, D], of tokens once heads are split.
     """
 
     source: Value
     shape: tuple[Dim, ...]
+    order: tuple[int, ...]
 
     def by_head(self, m: Match, build: Builder) -> Value:
         """It as [B, H, S, D]."""
-        if not self.is_of_tokens(m):
-            return self.source
-        return build.Transpose(build.Reshape(self.source, np.array([0, 0, *self.shape[1::2]])), perm=TOKENS_TO_HEADS)
-
-    def is_of_tokens(self, m: Match) -> bool:
-        """True if it is a view of tokens."""
-        return m.rank(self.source) == 3
+        apart = self.source
+        if m.rank(apart) == 3:
+            apart = build.Reshape(apart, np.array([0, 0, *self.shape[1::2]]))
+        return apart if self.order == _HEADS_BY_BATCH else build.Transpose(apart, perm=self.order)
 
 
 def _in_batch(m: Match, x: Value, order: Sequence[int] = (0, 1, 2)) -> InBatch | None:
@@ -61,8 +61,14 @@ def _in_batch(m: Match, x: Value, order: Sequence[int] = (0, 1, 2)) -> InBatch |
     before, after = m.shape(found.source) if found is not None else None, m.shape(x)
     if found is None or before is None or after is None or len(before) != 4 or len(after) != 3:
         return None
-    same = same_shape(before[2:], after[1:]) and same_dim(before[0] * before[1], after[0])
-    return InBatch(found.source, tuple(before)) if same else None
+    if not same_shape(before[2:], after[1:]) or not same_dim(before[0] * before[1], after[0]):
+        return None
+    moved = path(found.source, "Transpose")
+    perm = permutation(m.facts, moved.nodes[0]) if moved is not None else None
+    is_masked = any(term in m for term in (bias, mask, penalty, fill, split))  # masks are for heads by batch
+    heads_first = isinstance(perm, tuple) and perm[:2] == (2, 0) and not is_masked
+    layout = _BATCHES_BY_HEAD if heads_first else _HEADS_BY_BATCH
+    return InBatch(found.source, tuple(before[axis] for axis in layout), layout)
 
 
 def _of_tokens(m: Match, x: Value) -> InBatch | None:
@@ -75,7 +81,7 @@ def _of_tokens(m: Match, x: Value) -> InBatch | None:
     size = after[2]
     if not isinstance(width, int) or not isinstance(size, int) or size == 0 or width % size:
         return None
-    return InBatch(found.source, (batch, width // size, tokens, size))
+    return InBatch(found.source, (batch, width // size, tokens, size), _TOKENS)
 
 
 def _as_tokens(m: Match, build: Builder, x: Value) -> Value:
@@ -99,14 +105,14 @@ def split_by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[
     key, order = (m[plain_kt], (0, 1, 2)) if turned else (m[k], (*m[perm][:-2], *m[perm][:-3:-1]))
     one, two, three = _in_batch(m, query), _in_batch(m, key, order), _in_batch(m, m[v])
     if apart and three is None:
-        three = InBatch(m[v], tuple(m.shape(v) or ()))
+        three = InBatch(m[v], tuple(m.shape(v) or ()), _HEADS_BY_BATCH)
     if one is None or two is None or three is None or not isinstance(one.shape[1], int):
         return None
     if not same_shape(two.shape[:2], one.shape[:2]) or not same_shape(three.shape[:2], one.shape[:2]):
         return None
-    of_tokens, q_node = one.is_of_tokens(m), query.producer()
-    if turned and two.is_of_tokens(m):
+    if len({x.order == _BATCHES_BY_HEAD for x in (one, two, three)}) > 1 or (turned and two.order == _TOKENS):
         return None
+    of_tokens = one.order == _TOKENS
     if not apart and not of_tokens and not same_dim(one.shape[3], three.shape[3]):
         return None  # q's shape, which the result is given, is not its own
     heads = two.by_head(m, build)
@@ -116,5 +122,11 @@ def split_by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[
         return parts, None
     if of_tokens:
         return parts, functools.partial(_as_tokens, m, build)
-    target = input_of(q_node, 1) if q_node is not None else None
-    return parts, lambda result: build.Reshape(result, target)
+    node = query.producer()
+    target = input_of(node, 1) if node is not None else None
+
+    def back(result: Value) -> Value:
+        moved = result if one.order == _HEADS_BY_BATCH else build.Transpose(result, perm=one.order)
+        return build.Reshape(moved, target)
+
+    return parts, back

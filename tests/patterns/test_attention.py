@@ -516,6 +516,32 @@ def test_heads_beside_the_batch_of_tokens_that_come_first(spelling: str, opset: 
     assert "Softmax" not in check(graph, feeds, opset=opset)
 
 
+IN_BATCH = "float[3,s,24] x; float[3,l,24] z; float[3,l,24] u;" + "  ".join(
+    f"{n}4 = Reshape({of}, {{3, -1, 3, 8}})  {n}5 = Transpose<perm=[2,0,1,3]>({n}4)  {n} = Reshape({n}5, {{9, -1, 8}})"
+    for n, of in (("q", "x"), ("k", "z"), ("v", "u"))
+)
+
+
+def test_heads_one_behind_the_other_in_the_batch() -> None:
+    """Set Transformer: [B, S, H·D] is cut by head, and the pieces joined along the batch: [H·B, S, D]."""
+    feeds = {"x": normal(3, 5, 24), "z": normal(3, 7, 24), "u": normal(3, 7, 24)}
+    graph = f"{IN_BATCH} kt = Transpose<perm=[0,2,1]>(k)  a = MatMul(q, kt)  p = Softmax<axis=-1>(a)  o = MatMul(p, v)"
+    back = "o4 = Reshape(o, {3, 3, -1, 8})  ot = Transpose<perm=[1,2,0,3]>(o4)  y = Reshape(ot, {3, -1, 24})"
+    assert "Softmax" not in check(f"{graph} {back}", feeds)
+
+
+def test_trap_a_mask_by_head_is_laid_out_as_its_heads_are() -> None:
+    """Three heads of three batches: which of them comes first does not show in the shapes."""
+    feeds = {"x": normal(3, 5, 24), "z": normal(3, 7, 24), "u": normal(3, 7, 24), "mask": normal(9, 5, 7)}
+    graph = f"{IN_BATCH} kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)".replace("[3,s", "[3,5").replace(
+        "[3,l", "[3,7"
+    )
+    tail = "p = Softmax<axis=-1>(a)  y = MatMul(p, v)"
+    check(f"{graph} float[9,5,7] mask; a = Add(s, mask) {tail}", feeds)
+    apart = "c = Reshape(s, {3, 3, 5, 7})  e = Add(c, mask)  a = Reshape(e, {9, 5, 7})"
+    check(f"{graph} float[3,1,5,7] mask; {apart} {tail}", {**feeds, "mask": normal(3, 1, 5, 7)})
+
+
 def test_trap_a_bias_beside_scores_that_are_replaced_by_head() -> None:
     feeds = {"x": normal(5, 2, 24), "y": normal(7, 2, 24), "z": normal(7, 2, 24), "bias": normal(6, 5, 7)}
     scores = "r = MatMul(q, k)  u = Add(r, bias)  c = Reshape(u, {2, 3, 5, 7})  e = Where(drop, float -inf, c)"
