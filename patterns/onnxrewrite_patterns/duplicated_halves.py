@@ -187,10 +187,10 @@ def _doubled(m: Match, value: Value, how: Twice) -> Value | None:
     if node is None or not _joins_rows(m, value):
         return None
     halves = [resolve(v) for v in inputs_of(node)]
-    return halves[1] if len(halves) == 2 and _are_twice(m, halves, how) else None
+    return halves[1] if len(halves) == 2 and is_twice(m, halves, how) else None
 
 
-def _are_twice(m: Match, values: Sequence[Value], how: Twice) -> bool:
+def is_twice(m: Match, values: Sequence[Value], how: Twice) -> bool:
     """True if all values are one, or the two are opposite to each other."""
     if not how.opposite:
         return len(set(values)) == 1
@@ -211,7 +211,7 @@ def _unstacked(m: Match, build: Builder, value: Value, how: Twice) -> Value | No
     spread, source = found.nodes[1], found.source
     if spread.op_type == "Concat":
         joined = [resolve(v) for v in inputs_of(spread)]
-        if len(joined) != 2 or not _are_twice(m, joined, how):
+        if len(joined) != 2 or not is_twice(m, joined, how):
             return None
         source = joined[1]
     if not same_shape(m.shape(found.values[1]), (*before[:-1], 2)):

@@ -11,6 +11,7 @@ from onnxrewrite_patterns import (
     gathers,
     identity,
     rotary,
+    rotary_matrices,
     rotary_operator,
     rotary_signs,
     slice_concat_split,
@@ -28,6 +29,7 @@ RULES = (
     *rules_of(view_chains),
     *rules_of(rotary),
     *rules_of(rotary_signs),
+    *rules_of(rotary_matrices),
     *rules_of(rotary_operator),
 )
 Feeds = dict[str, np.ndarray[Any, Any]]
@@ -54,6 +56,10 @@ TURNED = {
     "g = Slice(p, {-1}, {-9}, {4}, {-1})  r = Reshape(g, {0, 0, 0, 8})" + SUM,
     "by matrix": f"float[b,3,s,8] x; {COSINES} sin = Concat<axis=-1>(k, k)"
     f"r = MatMul(x, float[8,8] {{{', '.join(map(str, SWAP))}}})" + SUM,
+    "by matrices": "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c, {4})  k5 = Unsqueeze(k, {4})"
+    "n = Neg(k5)  t = Concat<axis=-1>(c5, n, k5, c5)  m = Reshape(t, {0, 0, 0, 4, 2, 2})  f = Gather<axis=5>(m, 0)"
+    "g = Gather<axis=5>(m, 1)  p = Reshape(x, {0, 0, 0, 4, 1, 2})  x1 = Gather<axis=5>(p, 0)"
+    "x2 = Gather<axis=5>(p, 1)  u = Mul(f, x1)  v = Mul(g, x2)  w = Add(u, v)  y = Reshape(w, {0, 0, 0, 8})",
     "pairs beside heads": "float[b,s,24] w; float[b,s,1,4] f; f5 = Unsqueeze(f, {4})  e = Expand(f5, {1, 1, 1, 1, 2})"
     "t = Reshape(e, {0, 0, 1, 8})  cos = Cos(t)  sin = Sin(t)  p = Reshape(w, {0, 0, 3, 4, 2})"
     "x1 = Gather<axis=4>(p, {0})  x2 = Gather<axis=4>(p, 1)  n = Neg(x2)  n5 = Unsqueeze(n, {4})"
