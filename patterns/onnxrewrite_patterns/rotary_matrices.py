@@ -24,7 +24,7 @@ axis, other_axis = (
 )
 pairs = op.Reshape(x, Var("shape of pairs"))
 x1, x2 = op.Gather(pairs, 0, axis=axis), op.Gather(pairs, 1, axis=other_axis)
-turned = op.Reshape(first * x1 + second * x2, Var("shape of heads"))
+turned = op.Reshape(op.Add(op.Mul(first, x1), op.Mul(second, x2)), Var("shape of heads"))
 
 _HEADS = "float[b,3,s,4] x; float[b,1,s,2] c; float[b,1,s,2] k;"
 _STACKED = "c5 = Unsqueeze(c, {-1})  k5 = Unsqueeze(k, {-1})  n5 = Neg(k5)"
