@@ -20,7 +20,8 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_bias import countable, full
 from onnxrewrite_patterns.attention_groups import is_by_group, without_groups
-from onnxrewrite_patterns.attention_heads import Three, before_merge, swapped, with_one_batch
+from onnxrewrite_patterns.attention_heads import Three, swapped, with_one_batch
+from onnxrewrite_patterns.attention_in_batch import Back, split_by_head
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
 from onnxrewrite_patterns.attention_terms import (
     attention,
@@ -65,7 +66,7 @@ class Operands:
     Attributes:
         scale: Positive.
         softmax_precision: The dtype that Softmax computes in, None for that of the operands.
-        target: The shape that the result must be given, None where it has it.
+        back: Gives the result the shape that the match has, None where it has it.
         dtype: The dtype that the result must be given.
     """
 
@@ -76,7 +77,7 @@ class Operands:
     scale: float
     softcap: float = 0.0
     softmax_precision: int | None = None
-    target: Value | None = None
+    back: Back | None = None
     dtype: ir.DataType | None = None
 
     def dtypes(self, m: Match) -> set[ir.DataType | None]:
@@ -104,7 +105,7 @@ class Operands:
             result = build.Cast(result, to=int(self.dtype))
         if turned in m:
             result = build.Transpose(result, perm=swapped(m.rank(result) or 0))
-        return result if self.target is None else build.Reshape(result, self.target)
+        return result if self.back is None else self.back(result)
 
 
 def operands(m: Match, build: Builder) -> Operands:
@@ -119,20 +120,25 @@ def operands(m: Match, build: Builder) -> Operands:
     end = hidden if hidden in m else softmax
     require_last_axis(m, build, end)
     query = _query(m, build)
-    by_head = _by_head(m, build, query, apart)
+    by_head = split_by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
-    parts, target = by_head or ((query, _key(m, build), value), None)
+    parts, back = by_head or ((query, _key(m, build), value), None)
     if grouped:
-        parts, target = without_groups(m, build, parts)
+        parts, back = _viewed_back(build, *without_groups(m, build, parts))
     elif len(of_q) > 4:
         m.require(not any(term in m for term in (bias, mask, penalty, fill)), "windows are masked", at=scores)
-        parts, target = with_one_batch(m, build, parts)
+        parts, back = _viewed_back(build, *with_one_batch(m, build, parts))
     chosen = mask_of(m, build, parts[:2])
-    given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
+    given = Operands(*parts, chosen, *_scales(m), None, back, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
         return given.in_float32(m, build)
     wider = m.dtype(end) == ir.DataType.FLOAT and ir.DataType.FLOAT16 in given.dtypes(m)
     return replace(given, softmax_precision=int(ir.DataType.FLOAT)) if wider else given
+
+
+def _viewed_back(build: Builder, parts: Three, target: Value) -> tuple[Three, Back]:
+    """q, k and v, and a Reshape of the result."""
+    return parts, lambda result: build.Reshape(result, target)
 
 
 def _scales(m: Match) -> tuple[float, float]:
@@ -202,35 +208,12 @@ def _value(m: Match, build: Builder) -> Value:
     return build.Transpose(m[vt], perm=swapped(rank))
 
 
-# -- batch and heads in one dimension ------------------------------------------------------------------------
-
-
-def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three, Value | None] | None:
-    """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result; where
-    scores were taken ``apart`` by head, v has that shape, and so has the result."""
-    if v not in m or (plain_kt not in m and perm not in m):
-        return None
-    q_node, views = query.producer(), (query, m[plain_kt] if plain_kt in m else m[k], m[v])
-    sources = [m[v] if apart and x is m[v] else before_merge(m, x) for x in views]
-    of_q, of_k, of_v = [m.shape(s) if s is not None else None for s in sources]
-    if of_q is None or of_k is None or of_v is None or q_node is None or not isinstance(of_q[1], int):
-        return None
-    if not same_shape(of_k[:2], of_q[:2]) or not same_shape(of_v[:2], of_q[:2]):
-        return None
-    if not apart and not same_dim(of_q[3], of_v[3]):
-        return None  # q's shape, which the result is given, is not its own
-    if plain_kt not in m and m[perm] != (0, 2, 1):
-        return None
-    one, two, three = (s for s in sources if s is not None)
-    key = build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two
-    return (one, key, three), None if apart else input_of(q_node, 1)
-
-
 # -- raise ---------------------------------------------------------------------------------------------------
 
 
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
 _THREE = "float[b,3,s,8] q; float[b,3,3,8] k; float[b,3,3,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
+_TOKENS = "float[5,b,24] x; float[4,b,24] z; float[4,b,24] u;"
 _END = "p = Softmax(a)  y = MatMul(p, v)"
 _WINDOW = (
     "f = Shape<start=2, end=3>(a)  e = Shape<start=2, end=3>(k)  t = ConstantOfShape({7, 7})  w = Slice(t, f, e, {0})"
@@ -393,6 +376,16 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             to="float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; v = Transpose<perm=[0,2,1]>(vt)"
             "k = Transpose<perm=[0,2,1]>(kt)  a = Attention<scale=1.0, q_num_heads=1, kv_num_heads=1>(q, k, v)"
             "y = Transpose<perm=[0,2,1]>(a)",
+        ),
+        Rewrites(
+            f"{_TOKENS} bool[b,1,1,4] drop; q = Reshape(x, {{0, -1, 8}})  t = Transpose<perm=[1,0,2]>(q)"
+            "  k = Reshape(z, {0, -1, 8})  kt = Transpose<perm=[1,2,0]>(k)  w = Reshape(u, {0, -1, 8})"
+            "  v = Transpose<perm=[1,0,2]>(w)  s = MatMul(t, kt)  f = Reshape(s, {-1, 3, 5, 4})"
+            "  g = Where(drop, float -inf, f)  r = Reshape(g, {-1, 5, 4})  p = Softmax(r)  y = MatMul(p, v)",
+            to=f"{_TOKENS} bool[b,1,1,4] drop; m = Where(drop, float -inf, 0.0)  q4 = Reshape(x, {{0, 0, 3, 8}})"
+            "  q = Transpose<perm=[1,2,0,3]>(q4)  k4 = Reshape(z, {0, 0, 3, 8})  k = Transpose<perm=[1,2,0,3]>(k4)"
+            "  v4 = Reshape(u, {0, 0, 3, 8})  v = Transpose<perm=[1,2,0,3]>(v4)  a = Attention<scale=1.0>(q, k, v, m)"
+            "  at = Transpose<perm=[2,0,1,3]>(a)  r = Reshape(at, {0, -1, 8})  y = Transpose<perm=[1,0,2]>(r)",
         ),
         Rejects(
             "float[b,s,8] q; float[b,8,l] kt; float[b,9,s] vt; s = MatMul(q, kt)  p = Softmax(s)"

@@ -1,4 +1,4 @@
-"""Heads: how [B, H, S, D] was made of [B, S, H·D], or became [B·H, S, D], and how to get there; one batch of several.
+"""Heads: how [B, H, S, D] was made of [B, S, H·D], and how to get there; one batch of several.
 
 What a kernel needs is mostly there already, some views and a Transpose earlier.
 """
@@ -122,19 +122,6 @@ def _index(m: Match, picked: NodePath) -> int | None:
     piece = piece_of(m.facts, resolve(picked.values[1]))
     single = not isinstance(piece, str) and piece.axis == 0 and len(piece.elements) == 1
     return piece.elements.start if single and unit_axes(m.facts, picked.nodes[0]) == (0,) else None  # type: ignore[union-attr]
-
-
-# -- [B·H, S, D] ---------------------------------------------------------------------------------------------
-
-
-def before_merge(m: Match, x: Value) -> Value | None:
-    """The [B, H, S, D] that x of shape [B·H, S, D] is a view of."""
-    found = path(x, "Reshape")
-    before, after = m.shape(found.source) if found is not None else None, m.shape(x)
-    if found is None or before is None or after is None or len(before) != 4 or len(after) != 3:
-        return None
-    same = same_shape(before[2:], after[1:]) and same_dim(before[0] * before[1], after[0])
-    return found.source if same else None
 
 
 # -- [..., H, S, D] ------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from onnxrewrite_patterns.attention_terms import (
     penalty,
     q,
     replaced,
+    replaced_apart,
     scores,
     second_mask,
     softmax,
@@ -143,15 +144,21 @@ def _parts(m: Match, build: Builder, sides: Sides) -> list[Value]:
         m.require(cap not in m or outer_scale not in m, "capped scores are scaled again", at=scores)
         before = build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias]
     if fill in m:
-        parts.append(_replacing(m, build, before))
+        m.require(before is None or split not in m, "scores are replaced by head, and a bias is not", at=scores)
+        parts.append(_by_head(m, build, sides, _replacing(m, build, before)))
     elif before is not None:
         parts.append(before)
     if mask in m:
         given = build.Add(m[second_mask], m[mask]) if second_mask in m else m[mask]
-        parts.append(_apart(m, build, sides, given) if split in m else given)
+        parts.append(_by_head(m, build, sides, given))
     if penalty in m:
         parts.append(build.Neg(m[penalty]))
     return parts
+
+
+def _by_head(m: Match, build: Builder, sides: Sides, given: Value) -> Value:
+    """A mask of scores that were taken apart by head for it, as one of scores that were not, where there are such."""
+    return _apart(m, build, sides, given) if split in m else given
 
 
 def _placed(m: Match, build: Builder, part: Value, sides: Sides) -> Value:
@@ -197,12 +204,16 @@ def _floored(m: Match, build: Builder, total: Value) -> Value:
 
 def _require_never(m: Match) -> None:
     """A score that is replaced counts for nothing, and what it is replaced by is the same for all."""
-    number, dtype = m[fill], m.dtype(replaced)
+    number, dtype = m[fill], _replaced_dtype(m)
     half = dtype == ir.DataType.FLOAT16
     never = NEVER_AT_ALL if mask in m else float(np.finfo(np.float16).min) if half else NEVER
     m.require(number <= never, f"masked scores become {number:g}, which a score may be less than", at=softmax)
     exact = number == -math.inf or half or dtype == ir.DataType.FLOAT
     m.require(exact, f"masked scores become {number:g} in a dtype other than float32", at=softmax)
+
+
+def _replaced_dtype(m: Match) -> ir.DataType | None:
+    return m.dtype(replaced_apart if split in m else replaced)
 
 
 def _replacing(m: Match, build: Builder, otherwise: Value | None = None) -> Value:
@@ -215,7 +226,7 @@ def _replacing(m: Match, build: Builder, otherwise: Value | None = None) -> Valu
     lowest = m[fill] if m[fill] <= NEVER_AT_ALL else LOWEST
     if otherwise is not None and m[fill] > NEVER_AT_ALL:
         m.require(_is_small(m, otherwise), f"a score and the bias may be less than {m[fill]:g}", at=softmax)
-    kind = m.dtype(replaced) if lowest == -math.inf else ir.DataType.FLOAT
+    kind = _replaced_dtype(m) if lowest == -math.inf else ir.DataType.FLOAT
     rest = build.const(0.0, like=kind) if otherwise is None else otherwise
     if m.dtype(rest) != kind:
         rest = build.Cast(rest, to=int(kind or 0))
@@ -266,7 +277,7 @@ def _counting(m: Match, build: Builder) -> Value:
 def _guarded(m: Match, build: Builder, sides: Sides) -> Value | None:
     """The mask where Softmax's NaN become zeros: they come of rows that are -inf throughout."""
     if fill in m and m[fill] == -math.inf and bias not in m and mask not in m:
-        return _placed(m, build, _counting(m, build), sides)
+        return _placed(m, build, _by_head(m, build, sides, _counting(m, build)), sides)
     parts = _parts(m, build, sides)
     if not parts:
         return None

@@ -18,10 +18,15 @@ from onnxrewrite_patterns.attention_lower import to_multi_head
 q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
 rest = Each[Value]("rest", at_least=0)
 attention = op.Attention(q, k, v, rest)
-by_token = op.Transpose(attention, perm=HEADS)
+of_one_token = op.Reshape(attention, Var("shape without heads"))
+by_token = any_of(op.Transpose(attention, perm=HEADS), of_one_token)
 
 _SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
 _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
+_ONE = _HEADS.replace("float[b,s,24] q", "float[b,1,24] q").replace(
+    "rq = Reshape(q, {0, 0, 3, 8})  q4 = Transpose<perm=[0,2,1,3]>(rq)", "q4 = Reshape(q, {0, 3, 1, 8})"
+)
+_ONE += "a = Attention<scale=0.5>(q4, k4, v4)"
 _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
 
 
@@ -38,7 +43,14 @@ _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
             "a = Attention<scale=0.5, q_num_heads=3, kv_num_heads=3>(q, k, v)  y = Reshape(a, {0, 0, 3, 8})",
             opset=23,
         ),
+        Rewrites(
+            f"{_ONE} y = Reshape(a, {{0, 1, 24}})",
+            to="float[b,1,24] q; float[b,s,24] k; float[b,s,24] v;"
+            "y = Attention<scale=0.5, q_num_heads=3, kv_num_heads=3>(q, k, v)",
+            opset=23,
+        ),
         Rejects(f"{_HEADS} a = Attention<scale=0.5>(q4, k4, v4) {_TURN}", because="opset has no Attention"),
+        Rejects(f"{_ONE} y = Reshape(a, {{0, 3, 8}})", because="does not merge the heads of one token", opset=23),
         Rejects(
             f"{_HEADS} k5 = Relu(k4)  a = Attention<scale=0.5>(q4, k5, v4) {_TURN}",
             because="was not split by head",
@@ -47,18 +59,26 @@ _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
     ),
 )
 def attention_merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
-    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head."""
+    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head.  One
+    token needs no Transpose."""
     m.require(not m.is_newer(attention), "the model's opset has no Attention")
     heads, shared = m.dim(q, 1), m.dim(k, 1)
-    m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
+    if not isinstance(heads, int) or not isinstance(shared, int):
+        m.refuse("the number of heads is not known", at=q)
     m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
     node = m.node(attention)
     known = node.outputs
+    width = head_size(m, m[v])
+    if of_one_token in m:
+        wanted = (*(m.shape(q) or ())[:1], 1, heads * width)
+        merges = m.dim(q, 2) == 1 and same_shape(m.shape(of_one_token), wanted)
+        m.require(merges, "the Reshape does not merge the heads of one token", at=of_one_token)
     m.widen(m.nodes, [m.anchor, *known[1:]])
     parts = [merged(m, build, m[x]) for x in (q, k, v)]
     attributes = {**m.attrs(attention), "q_num_heads": heads, "kv_num_heads": shared}
     result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(known))
-    return build.Reshape(result, np.array([0, 0, heads, head_size(m, m[v])])), *present
+    apart = result if of_one_token in m else build.Reshape(result, np.array([0, 0, heads, width]))
+    return apart, *present
 
 
 TO_MULTI_HEAD = rule(

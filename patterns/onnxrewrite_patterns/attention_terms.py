@@ -51,8 +51,20 @@ replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
 split = op.Reshape(shifted, Var("shape of scores with heads"))
 added = op.Add(any_of(shifted, replaced), mask)
 added_apart = op.Add(any_of(op.Add(split, second_mask), split), mask)
-viewed = op.Reshape(any_of(op.Max(added_apart, floor), added_apart), Var("shape of scores"))
-masked = any_of(added, op.Max(added, floor), op.Sub(shifted, penalty), added_apart, viewed, replaced, score, rescaled)
+replaced_apart = any_of(op.Where(keep, split, fill), op.Where(drop, fill, split))
+apart = any_of(op.Max(added_apart, floor), added_apart, replaced_apart)
+viewed = op.Reshape(apart, Var("shape of scores"))
+masked = any_of(
+    added,
+    op.Max(added, floor),
+    op.Sub(shifted, penalty),
+    added_apart,
+    replaced_apart,
+    viewed,
+    replaced,
+    score,
+    rescaled,
+)
 
 # -- weights -------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,14 @@
 """Values that repeat themselves along their last axis: all of it twice in a row, or each element twice.
 
-Cosines and sines of a rotary embedding do, in the spellings that turn whole heads.  That is shown by the way such a
-value is computed: down from a Concat of one value with itself, a Gather by indices that come twice, or a constant.
+Cosines and sines of a rotary embedding do, in the spellings that turn whole heads; of sines that have the signs of the
+rotation the first of the two is the negative of the second.  That is shown by the way such a value is computed: down
+from a Concat of one value with itself, a Gather by indices that come twice, or a constant.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -14,12 +18,41 @@ from onnxrewrite.rules import *
 _ELEMENTWISE = frozenset(operators("pointwise broadcast"))
 """Computed for each element by itself."""
 
+_ODD = frozenset({"Neg", "Sin", "Cast"})
+"""Elementwise operators that give the negative of a result for the negative of an operand."""
+
 _LARGE = 2**20
 """A constant of more elements is not copied in part, for every reader would get its own."""
 
 
-def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
-    """The part that repeats itself along the last axis of ``value``; refuses where that is not shown.
+@dataclass(frozen=True)
+class Twice:
+    """How a value repeats itself along its last axis.
+
+    Attributes:
+        interleaved: True if each element comes twice, False if all of them come twice in a row.
+        opposite: True if what comes first is the negative of what comes second.
+    """
+
+    interleaved: bool
+    opposite: bool = False
+
+    def halves(self, table: Array) -> tuple[Array, Array]:
+        """What comes first and what comes second."""
+        if self.interleaved:
+            return table[..., 0::2], table[..., 1::2]
+        return table[..., : table.shape[-1] // 2], table[..., table.shape[-1] // 2 :]
+
+    def is_of(self, table: Array) -> bool:
+        """True if a table repeats itself in this way."""
+        if table.ndim == 0 or table.shape[-1] % 2:
+            return False
+        first, second = self.halves(table)
+        return bool(np.array_equal(-first if self.opposite else first, second))
+
+
+def once(m: Match, build: Builder, value: Value, how: Twice) -> Value:
+    """What comes second along the last axis of ``value``; refuses where it is not shown to repeat itself.
 
     The nodes looked through are taken into the match, for by themselves they need not show it.
 
@@ -27,45 +60,59 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
         m: The match.
         build: Its tape.
         value: The value that may repeat itself.
-        interleaved: True if each element comes twice, False if all of them come twice in a row.
+        how: In what way.
     """
     value = _seen(m, value)
     source = _row_source(m, value)
     table = m.facts.constant(source)
     if table is not None:
-        m.require(_repeats(table, interleaved), "a table does not repeat itself along its last axis", at=source)
-        return _part(m, build, value, interleaved)
+        m.require(how.is_of(table), "a table does not repeat itself along its last axis", at=source)
+        return _part(m, build, value, how)
     node = value.producer()
     if node is None or node.domain:
         m.refuse("it is not shown to repeat itself along its last axis", at=value)
-    repeated = _unstacked(m, build, value) if interleaved else _doubled(m, value)
-    if repeated is None:
-        repeated = _picked(m, build, value, interleaved)
+    repeated = _unstacked(m, build, value, how) if how.interleaved else _doubled(m, value, how)
+    if repeated is None and not how.opposite:
+        repeated = _picked(m, build, value, how.interleaved)
     if repeated is not None:
         m.cover(node)
         return repeated
-    if interleaved and _joins_rows(m, value):
+    if how.interleaved and _joins_rows(m, value):
         m.cover(node)
-        return build.again(node, *(once(m, build, v, interleaved) for v in inputs_of(node)))[0]
+        return build.again(node, *(once(m, build, v, how) for v in inputs_of(node)))[0]
     m.require(
         _is_elementwise(node) or _keeps_last(m, node),
         f"{node.op_type} is not shown to repeat itself along its last axis",
         at=value,
     )
-    return _recomputed(m, build, node, interleaved)
+    return _recomputed(m, build, node, how)
 
 
 def _is_elementwise(node: ir.Node) -> bool:
     return node.op_type in _ELEMENTWISE and not node.domain
 
 
-def _recomputed(m: Match, build: Builder, node: ir.Node, interleaved: bool) -> Value:
+def _recomputed(m: Match, build: Builder, node: ir.Node, how: Twice) -> Value:
     """The node's result, from operands that repeat themselves and others that are the same all along the last axis."""
     data = list(node.inputs) if _is_elementwise(node) else [m.operand(node)]
-    narrow = [v if v is None or _is_even(m, v) else once(m, build, v, interleaved) for v in data]
+    ways = _ways(m, node, data, how) if how.opposite and _is_elementwise(node) else [how] * len(data)
+    narrow = [v if v is None or _is_even(m, v) else once(m, build, v, way) for v, way in zip(data, ways, strict=True)]
     target = [build.const(_narrower(m, node))] if node.op_type == "Reshape" else []
     m.cover(node)
     return build.again(node, *narrow, *target)[0]
+
+
+def _ways(m: Match, node: ir.Node, data: Sequence[Value | None], how: Twice) -> list[Twice]:
+    """How each operand repeats itself if the result comes with both signs: one factor does so, or the only operand."""
+    uneven = {k: v for k, v in enumerate(data) if v is not None and not _is_even(m, v)}
+    tables = {k: m.facts.constant(v) for k, v in uneven.items()} if len(uneven) > 1 else {}
+    signed = [k for k, table in tables.items() if table is not None and how.is_of(table)] if tables else [*uneven]
+    m.require(
+        bool(signed) and (node.op_type == "Mul" or (node.op_type in _ODD and len(uneven) == 1)),
+        f"{node.op_type} is not shown to give what comes second with the other sign",
+        at=node.outputs[0],
+    )
+    return [how if k == signed[0] else replace(how, opposite=False) for k in range(len(data))]
 
 
 def _narrower(m: Match, node: ir.Node) -> Array:
@@ -114,26 +161,17 @@ def _keeps_last(m: Match, node: ir.Node) -> bool:
     return node.op_type in operators("view")
 
 
-def _repeats(table: Array, interleaved: bool) -> bool:
-    return table.ndim > 0 and table.shape[-1] % 2 == 0 and bool(np.array_equal(*_halves(table, interleaved)))
-
-
-def _halves(table: Array, interleaved: bool) -> tuple[Array, Array]:
-    if interleaved:
-        return table[..., 0::2], table[..., 1::2]
-    return table[..., : table.shape[-1] // 2], table[..., table.shape[-1] // 2 :]
-
-
-def _part(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
-    """One of the two halves of a value.  What is picked from a table is cut, not the table: all layers share that."""
+def _part(m: Match, build: Builder, value: Value, how: Twice) -> Value:
+    """What comes second in a value.  What is picked from a table is cut, not the table: all layers share that."""
     table = m.facts.constant(value)
     if table is not None:
         m.require(table.size <= _LARGE, f"a table of {table.size} elements would be copied", at=value)
-        return build.const(_halves(table, interleaved)[0], like=value)
+        return build.const(how.halves(table)[1], like=value)
     size = m.dim(value, -1)
     assert isinstance(size, int)
-    end, step = (size, 2) if interleaved else (size // 2, 1)
-    sliced: Value = build.Slice(value, starts=[0], ends=[end], axes=[-1], steps=[step])
+    start = int(how.opposite) * (1 if how.interleaved else size // 2)
+    end, step = (size, 2) if how.interleaved else (start + size // 2, 1)
+    sliced: Value = build.Slice(value, starts=[start], ends=[end], axes=[-1], steps=[step])
     return sliced
 
 
@@ -143,30 +181,45 @@ def _joins_rows(m: Match, value: Value) -> bool:
     return node is not None and rank > 0 and m.axis(node, rank) == rank - 1
 
 
-def _doubled(m: Match, value: Value) -> Value | None:
-    """The operand of Concat(f, f) along the last axis."""
+def _doubled(m: Match, value: Value, how: Twice) -> Value | None:
+    """The last operand of Concat(f, f), or Concat(-f, f), along the last axis."""
     node = made_by(value, "Concat")
     if node is None or not _joins_rows(m, value):
         return None
     halves = [resolve(v) for v in inputs_of(node)]
-    return halves[0] if len(halves) == 2 and halves[0] is halves[1] else None
+    return halves[1] if len(halves) == 2 and is_twice(m, halves, how) else None
 
 
-def _unstacked(m: Match, build: Builder, value: Value) -> Value | None:
+def is_twice(m: Match, values: Sequence[Value], how: Twice) -> bool:
+    """True if all values are one, or the two are opposite to each other."""
+    if not how.opposite:
+        return len(set(values)) == 1
+    one, other = (path_through(v, lambda node: node.op_type in ("Neg", "Unsqueeze")) for v in values)
+    signs = [sum(node.op_type == "Neg" for node in found.nodes) % 2 for found in (one, other)]
+    if one.source is not other.source or signs[0] == signs[1] or not same_shape(*map(m.shape, values)):
+        return False
+    m.cover(*one.nodes, *other.nodes)
+    return True
+
+
+def _unstacked(m: Match, build: Builder, value: Value, how: Twice) -> Value | None:
     """The operand f of Reshape(f spread over a new last axis of size 2), by Concat, Expand or Tile."""
-    found = path(value, "Reshape", ("Concat", "Expand", "Tile"))
+    found = path(value, ("Reshape", "Flatten"), "Concat" if how.opposite else ("Concat", "Expand", "Tile"))
     before = m.shape(found.source) if found is not None else None
     if found is None or before is None or len(before) < 2 or before[-1] != 1:
         return None
-    spread = found.nodes[1]
-    if spread.op_type == "Concat" and {resolve(v) for v in inputs_of(spread)} != {found.source}:
-        return None
+    spread, source = found.nodes[1], found.source
+    if spread.op_type == "Concat":
+        joined = [resolve(v) for v in inputs_of(spread)]
+        if len(joined) != 2 or not is_twice(m, joined, how):
+            return None
+        source = joined[1]
     if not same_shape(m.shape(found.values[1]), (*before[:-1], 2)):
         return None
     if not same_shape(m.shape(value), (*before[:-2], before[-2] * 2)):
         return None
     m.cover(spread)
-    return build.Squeeze(found.source, axes=(len(before) - 1,))
+    return build.Squeeze(source, axes=(len(before) - 1,))
 
 
 def _picked(m: Match, build: Builder, value: Value, interleaved: bool) -> Value | None:

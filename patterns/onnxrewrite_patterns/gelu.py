@@ -77,6 +77,23 @@ GELU_ERF = rule(
     ),
 )
 
+GELU_ERF_DOUBLED = rule(
+    "gelu-erf-doubled",
+    RAISE,
+    any_of(x * any_of(1 + op.Erf(x / SQRT2), 1 - op.Erf(x / -SQRT2)), x + x * op.Erf(x / SQRT2)),
+    2 * op.Gelu(x),
+    doc="x·(1 + erf(x/√2)) ⟶ 2·Gelu(x), where another layer has taken in the half.",
+    examples=(
+        Rewrites(
+            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)", to="g = Gelu(x)  y = Mul(2.0, g)"
+        ),
+        Rewrites("d = Div(x, 1.41421356)  e = Erf(d)  m = Mul(x, e)  y = Add(m, x)", to="g = Gelu(x)  y = Mul(2.0, g)"),
+        Rejects("d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)", because="expected constant 1.41421"),
+        Rejects("d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 2.0)  y = Mul(x, a)", because="expected constant 1"),
+        Rejects("d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(z, a)", because="x must be the same"),
+    ),
+)
+
 factor = Scalar("factor")
 SIX_DIGITS = 5e-6 / SQRT2
 """The largest relative error of √2 written with six digits, as in Megatron."""
@@ -155,6 +172,26 @@ GELU_TANH = rule(
             "c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
             "  a = Add(t, 1.0)  h = Mul(z, 0.5)  y = Mul(h, a)",
             because="x must be the same value in both places",
+        ),
+    ),
+)
+
+GELU_TANH_DOUBLED = rule(
+    "gelu-tanh-doubled",
+    RAISE,
+    any_of(x * any_of(1 + op.Tanh(argument), 1 - op.Tanh(-argument)), x + x * op.Tanh(argument)),
+    2 * op.Gelu(x, approximate="tanh"),
+    doc='x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) ⟶ 2·Gelu(x, approximate="tanh").',
+    examples=(
+        Rewrites(
+            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "  a = Add(t, 1.0)  y = Mul(x, a)",
+            to='float[n] x; g = Gelu<approximate = "tanh">(x)  y = Mul(2.0, g)',
+        ),
+        Rejects(
+            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.04)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "  a = Add(t, 1.0)  y = Mul(x, a)",
+            because="expected constant 0.044715, found 0.04",
         ),
     ),
 )

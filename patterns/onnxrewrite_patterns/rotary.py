@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.duplicated_halves import once
+from onnxrewrite_patterns.duplicated_halves import Twice, once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
 
 x = Var("x", dtype=FLOATS)
@@ -33,7 +33,9 @@ class Part:
         self.number = number
         self.sliced = op.Slice(x, Each(f"bounds {number}", at_least=0))
         self.picked = op.Gather(pairs, number, axis=Attr[int](f"axis {number}", default=0))
-        self.slot = any_of(op.Slice(pairs, Each(f"bounds of pairs {number}", at_least=0)), split_pairs[number])
+        self.gathered = op.Gather(pairs, number, axis=Attr[int](f"axis of slot {number}", default=0))
+        cut = op.Slice(pairs, Each(f"bounds of pairs {number}", at_least=0))
+        self.slot = any_of(cut, split_pairs[number], self.gathered)
         self.squeezed = op.Squeeze(self.slot, Each(f"axes {number}", at_least=0))
         self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
 
@@ -41,8 +43,9 @@ class Part:
         """The features of a head that it has."""
         size, rank = head_size(m, heads), m.rank(heads) or 0
         if self.slot not in m and self.picked not in m:
+            m.require(heads is m[x], "the parts are not cut from the heads", at=heads)
             return m.piece(resolve(m[self.term]), rank - 1)
-        by_pairs = _is_by_pairs(m, heads, pairs, self._axis(m, rank + 1))
+        by_pairs = is_by_pairs(m, heads, pairs, self._axis(m, rank + 1))
         start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
         return range(start, size if by_pairs else start + size // 2, step)
 
@@ -51,13 +54,16 @@ class Part:
         if self.picked in m:
             m.require(m.rank(self.picked) == rank - 1, "what is picked is not half of the features", at=pairs)
             return m.axis(m.node(self.picked), rank)
+        if self.gathered in m:
+            m.require(m.rank(self.gathered) == rank, "what is picked is not half of the features", at=pairs)
+            return m.axis(m.node(self.gathered), rank)
         found = piece_of(m.facts, resolve(m[self.slot]))
         if isinstance(found, str) or found.elements != range(self.number, self.number + 1):
             m.refuse("what is picked is not half of the features", at=self.slot)
         return found.axis
 
 
-def _is_by_pairs(m: Match, heads: Value, folded: Call, axis: int) -> bool:
+def is_by_pairs(m: Match, heads: Value, folded: Call, axis: int) -> bool:
     """True if heads folded in two have neighbours, and not halves, along ``axis``."""
     *before, size = m.shape(heads) or ()
     half = head_size(m, heads) // 2
@@ -92,7 +98,7 @@ class Joined:
         if self.beside in m:
             m.require(m.axis(m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
             return False
-        by_pairs = _is_by_pairs(m, heads, self.stack, m.axis(m.node(self.stack), rank + 1))
+        by_pairs = is_by_pairs(m, heads, self.stack, m.axis(m.node(self.stack), rank + 1))
         shape, order = m.shape(heads) or (), self.order(m, rank)
         wanted = shape if order is None else [shape[a] for a in order]
         m.require(same_shape(m.shape(self.term), wanted), "the Reshape does not make heads", at=self.term)
@@ -107,7 +113,7 @@ class Joined:
         return perm[:rank]
 
 
-def _require_parts(m: Match, heads: Value, size: int, interleaved: bool) -> None:
+def require_parts(m: Match, heads: Value, size: int, interleaved: bool) -> None:
     """x₁ and x₂ are the first ``size`` features of a head, as the spelling that joins them has it."""
     found = [part.features(m, heads) for part in (x1, x2)]
     wanted = [range(i, size, 2) for i in (0, 1)] if interleaved else [range(size // 2), range(size // 2, size)]
@@ -116,6 +122,8 @@ def _require_parts(m: Match, heads: Value, size: int, interleaved: bool) -> None
 
 # -- whole heads ---------------------------------------------------------------------------------------------
 
+viewed = op.Reshape(x, Var("shape of the heads"))
+heads_of_x = any_of(x, viewed)
 turned = Joined(-x2.term, x1.term, x1.slot)
 
 _HEADS = "float[b,3,s,8] x; float[b,s,4] f;"
@@ -132,7 +140,7 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
 @rule(
     "rotary",
     RAISE,
-    x * cos + turned.term * sin,
+    heads_of_x * cos + turned.term * sin,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
     examples=(
@@ -236,11 +244,12 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
 )
 def rotary(m: Match, build: Builder) -> Value:
     """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
-    interleaved = turned.is_interleaved(m, m[x])
-    _require_parts(m, m[x], head_size(m, m[x]), interleaved)
+    heads = m[heads_of_x]
+    interleaved = turned.is_interleaved(m, heads)
+    require_parts(m, heads, head_size(m, heads), interleaved)
     m.require(is_read_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
-    tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
-    return embedded(m, build, m[x], tables, interleaved=interleaved)
+    tables = [once(m, build, m[t], Twice(interleaved)) for t in (cos, sin)]
+    return embedded(m, build, heads, tables, interleaved=interleaved)
 
 
 # -- part by part --------------------------------------------------------------------------------------------
@@ -336,13 +345,13 @@ def rotary_by_parts(m: Match, build: Builder) -> Value:
     if with_rest not in m:
         heads = _heads(m, build)
         interleaved, order = whole.is_interleaved(m, heads), whole.order(m, m.rank(heads) or 0)
-        _require_parts(m, heads, head_size(m, heads), interleaved)
+        require_parts(m, heads, head_size(m, heads), interleaved)
         result = embedded(m, build, heads, (m[cos], m[sin]), interleaved=interleaved)
         return result if order is None else build.Transpose(result, perm=order)
     size, rank = head_size(m, m[x]), m.rank(x) or 0
     m.require(m.axis(m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
     kept = m.piece(resolve(m[rest]), rank - 1)
-    _require_parts(m, m[x], kept.start, False)
+    require_parts(m, m[x], kept.start, False)
     m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
     return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)
 

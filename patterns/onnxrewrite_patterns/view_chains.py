@@ -233,3 +233,42 @@ def squeeze_unsqueeze(m: Match, build: Builder) -> Value:
     if gone:
         return build.Squeeze(m[x], axes=gone)
     return build.Unsqueeze(m[x], axes=new) if new else m[x]
+
+
+# -- views on either side ------------------------------------------------------------------------------------
+
+one, other = Var("one"), Var("other")
+views = op.Reshape(one, Var("shape of one")), op.Reshape(other, Var("shape of the other"))
+combined = op["Add", "Sub", "Mul", "Div"](*views)
+undone = op.Reshape(combined, Var("shape of the result"))
+
+_BY_HEAD = "float[n,s,12] x; float[n,s,12] z; a = Reshape(x, {0, 0, 3, 4})"
+
+
+@rule(
+    "views-around-elementwise",
+    CANONICALIZE,
+    undone,
+    examples=(
+        Rewrites(
+            f"{_BY_HEAD} b = Reshape(z, {{0, 0, 3, 4}})  c = Sub(a, b)  y = Reshape(c, {{0, 0, 12}})",
+            to="float[n,s,12] x; float[n,s,12] z; y = Sub(x, z)",
+        ),
+        Rejects(
+            f"{_BY_HEAD} b = Reshape(z, {{0, 0, 4, 3}})  c = Reshape(b, {{0, 0, 3, 4}})  d = Add(a, c)"
+            "y = Reshape(d, {0, 0, 6, 2})",
+            because="are not views of the shape of the result",
+        ),
+        Rejects(
+            "float[n,s,12] x; float[n,12] z; a = Reshape(x, {0, 0, 3, 4})  b = Reshape(z, {-1, 1, 3, 4})"
+            "c = Mul(a, b)  y = Reshape(c, {0, 0, 12})",
+            because="are not views of the shape of the result",
+        ),
+    ),
+)
+def views_around_elementwise(m: Match, build: Builder) -> Value:
+    """Reshape(Reshape(x) + Reshape(z)) ⟶ x + z, where all three are of one shape."""
+    alike = same_shape(m.shape(one), m.shape(other)) and same_shape(m.shape(one), m.shape(undone))
+    alike = alike and same_shape(*map(m.shape, views))
+    m.require(alike, "the operands are not views of the shape of the result", at=combined)
+    return build.again(m.node(combined), m[one], m[other])[0]

@@ -488,6 +488,68 @@ def test_batch_and_heads_in_one_dimension_of_what_has_both() -> None:
     )
 
 
+TOKENS = "float[5,b,24] x; float[7,b,24] y; float[7,b,24] z;" + "  ".join(
+    f"{n}3 = Reshape({of}, {{0, -1, 8}})  {n} = Transpose<perm={list(perm)}>({n}3)"
+    for n, of, perm in (("q", "x", (1, 0, 2)), ("k", "y", (1, 2, 0)), ("v", "z", (1, 0, 2)))
+)
+BY_HEAD = {
+    "nothing, of any number of tokens": "a = MatMul(q, k)",
+    "a bias for all": "float[5,7] bias; r = MatMul(q, k)  a = Add(r, bias)",
+    "keys dropped": "bool[b,1,1,7] drop; r = MatMul(q, k)  c = Reshape(r, {-1, 3, 5, 7})"
+    "  e = Where(drop, float -inf, c)  a = Reshape(e, {-1, 5, 7})",
+    "keys kept": "bool[b,1,1,7] drop; keep = Not(drop)  r = MatMul(q, k)  c = Reshape(r, {-1, 3, 5, 7})"
+    "  e = Where(keep, c, -1e9)  a = Reshape(e, {-1, 5, 7})",
+}
+
+
+@pytest.mark.parametrize("opset", [17, 23])
+@pytest.mark.parametrize("spelling", BY_HEAD)
+def test_heads_beside_the_batch_of_tokens_that_come_first(spelling: str, opset: int) -> None:
+    """fairseq: [S, B, H·D] is taken apart into [S, B·H, D], a mask is put in by head."""
+    drop = np.zeros((2, 1, 1, 7), bool)
+    drop[1, ..., 4:] = True
+    feeds = {"x": normal(5, 2, 24), "y": normal(7, 2, 24), "z": normal(7, 2, 24), "bias": normal(5, 7), "drop": drop}
+    graph = f"{TOKENS} {BY_HEAD[spelling]} p = Softmax<axis=-1>(a)  o = MatMul(p, v)"
+    graph += "  t = Transpose<perm=[1,0,2]>(o)  out = Reshape(t, {5, -1, 24})"
+    if spelling.startswith("nothing"):
+        graph = graph.replace("[5,b", "[s,b").replace("[7,b", "[l,b").replace("{5, -1", "{0, -1")
+    assert "Softmax" not in check(graph, feeds, opset=opset)
+
+
+IN_BATCH = "float[3,s,24] x; float[3,l,24] z; float[3,l,24] u;" + "  ".join(
+    f"{n}4 = Reshape({of}, {{3, -1, 3, 8}})  {n}5 = Transpose<perm=[2,0,1,3]>({n}4)  {n} = Reshape({n}5, {{9, -1, 8}})"
+    for n, of in (("q", "x"), ("k", "z"), ("v", "u"))
+)
+
+
+def test_heads_one_behind_the_other_in_the_batch() -> None:
+    """Set Transformer: [B, S, H·D] is cut by head, and the pieces joined along the batch: [H·B, S, D]."""
+    feeds = {"x": normal(3, 5, 24), "z": normal(3, 7, 24), "u": normal(3, 7, 24)}
+    graph = f"{IN_BATCH} kt = Transpose<perm=[0,2,1]>(k)  a = MatMul(q, kt)  p = Softmax<axis=-1>(a)  o = MatMul(p, v)"
+    back = "o4 = Reshape(o, {3, 3, -1, 8})  ot = Transpose<perm=[1,2,0,3]>(o4)  y = Reshape(ot, {3, -1, 24})"
+    assert "Softmax" not in check(f"{graph} {back}", feeds)
+
+
+def test_trap_a_mask_by_head_is_laid_out_as_its_heads_are() -> None:
+    """Three heads of three batches: which of them comes first does not show in the shapes."""
+    feeds = {"x": normal(3, 5, 24), "z": normal(3, 7, 24), "u": normal(3, 7, 24), "mask": normal(9, 5, 7)}
+    graph = f"{IN_BATCH} kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)".replace("[3,s", "[3,5").replace(
+        "[3,l", "[3,7"
+    )
+    tail = "p = Softmax<axis=-1>(a)  y = MatMul(p, v)"
+    check(f"{graph} float[9,5,7] mask; a = Add(s, mask) {tail}", feeds)
+    apart = "c = Reshape(s, {3, 3, 5, 7})  e = Add(c, mask)  a = Reshape(e, {9, 5, 7})"
+    check(f"{graph} float[3,1,5,7] mask; {apart} {tail}", {**feeds, "mask": normal(3, 1, 5, 7)})
+
+
+def test_trap_a_bias_beside_scores_that_are_replaced_by_head() -> None:
+    feeds = {"x": normal(5, 2, 24), "y": normal(7, 2, 24), "z": normal(7, 2, 24), "bias": normal(6, 5, 7)}
+    scores = "r = MatMul(q, k)  u = Add(r, bias)  c = Reshape(u, {2, 3, 5, 7})  e = Where(drop, float -inf, c)"
+    tokens = TOKENS.replace(",b,", ",2,")
+    graph = f"{tokens} float[6,5,7] bias; bool[2,1,1,7] drop; {scores}  a = Reshape(e, {{6, 5, 7}}) {TAIL}"
+    check(graph.replace("y = MatMul", "o = MatMul"), {**feeds, "drop": np.zeros((2, 1, 1, 7), bool)}, fused=False)
+
+
 def test_scores_that_are_taken_apart_by_head_for_good() -> None:
     """BLOOM in the newest Transformers: the mask is added, and Softmax runs, by head."""
     feeds = {**qkv(), "bias": normal(6, 1, 7), "mask": normal(2, 1, 5, 7)}

@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxrewrite_patterns import constants, identity, rotary, rotary_operator, slice_concat_split, view_chains
+from onnxrewrite_patterns import (
+    constants,
+    gathers,
+    identity,
+    rotary,
+    rotary_matrices,
+    rotary_operator,
+    rotary_signs,
+    slice_concat_split,
+    view_chains,
+)
 from sides import rewrite
 
 from onnxrewrite.rewrite.registry import rules_of
@@ -14,9 +24,12 @@ from onnxrewrite.rewrite.registry import rules_of
 RULES = (
     *rules_of(constants),
     *rules_of(identity),
+    *rules_of(gathers),
     *rules_of(slice_concat_split),
     *rules_of(view_chains),
     *rules_of(rotary),
+    *rules_of(rotary_signs),
+    *rules_of(rotary_matrices),
     *rules_of(rotary_operator),
 )
 Feeds = dict[str, np.ndarray[Any, Any]]
@@ -26,7 +39,31 @@ HALVES = "x1 = Slice(x, {0}, {4}, {3})  x2 = Slice(x, {4}, {9223372036854775807}
 WHOLE = "n = Neg(x2)  r = Concat<axis=-1>(n, x1)  u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)"
 PRODUCTS = "a1 = Mul(x1, c)  a2 = Mul(x2, k)  a = Sub(a1, a2)  b1 = Mul(x2, c)  b2 = Mul(x1, k)  d = Add(b1, b2)"
 SHAPE = "h = Shape(x)  last = Gather(h, 3)  half = Div(last, 2)  end = Unsqueeze(half, {0})"
+COSINES = "float[b,1,s,4] c; float[b,1,s,4] k; cos = Concat<axis=-1>(c, c)"
+SIGNED = f"{COSINES} m = Neg(k)  sin = Concat<axis=-1>(m, k)"
+PAIRED = "float[b,1,s,4] f; f5 = Unsqueeze(f, {4})  e = Expand(f5, {1, 1, 1, 1, 2})  t = Reshape(e, {0, 0, 0, 8})"
+SIGNS = "cos = Cos(t)  k = Sin(t)  sin = Mul(k, {-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0})"
+SUM = "u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)"
+SWAP = np.kron([[0.0, 1.0], [-1.0, 0.0]], np.eye(4)).ravel()
 TURNED = {
+    "rolled": f"float[b,3,s,8] x; {SIGNED} x1, x2 = Split<axis=3>(x, {{4, 4}})  r = Concat<axis=-1>(x2, x1) {SUM}",
+    "rolled, the other way": f"float[b,3,s,8] x; {COSINES} m = Neg(k)  sin = Concat<axis=-1>(k, m)"
+    f"x1, x2 = Split<axis=3>(x, {{4, 4}})  r = Concat<axis=-1>(x2, x1) {SUM}",
+    "rolled, by signs": f"float[b,3,s,8] x; {COSINES} sin = Concat<axis=-1>(k, k) x1, x2 = Split<axis=3>(x, {{4, 4}})"
+    "q = Concat<axis=-1>(x2, x1)  r = Mul(q, {-1.0, -1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0})" + SUM,
+    "picked": f"float[b,3,s,8] x; {PAIRED} {SIGNS} r = Gather<axis=3>(x, {{1, 0, 3, 2, 5, 4, 7, 6}}) {SUM}",
+    "flipped": f"float[b,3,s,8] x; {PAIRED} {SIGNS} p = Reshape(x, {{0, 0, 0, 4, 2}})"
+    "g = Slice(p, {-1}, {-9}, {4}, {-1})  r = Reshape(g, {0, 0, 0, 8})" + SUM,
+    "by matrix": f"float[b,3,s,8] x; {COSINES} sin = Concat<axis=-1>(k, k)"
+    f"r = MatMul(x, float[8,8] {{{', '.join(map(str, SWAP))}}})" + SUM,
+    "by matrices": "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c, {4})  k5 = Unsqueeze(k, {4})"
+    "n = Neg(k5)  t = Concat<axis=-1>(c5, n, k5, c5)  m = Reshape(t, {0, 0, 0, 4, 2, 2})  f = Gather<axis=5>(m, 0)"
+    "g = Gather<axis=5>(m, 1)  p = Reshape(x, {0, 0, 0, 4, 1, 2})  x1 = Gather<axis=5>(p, 0)"
+    "x2 = Gather<axis=5>(p, 1)  u = Mul(f, x1)  v = Mul(g, x2)  w = Add(u, v)  y = Reshape(w, {0, 0, 0, 8})",
+    "pairs beside heads": "float[b,s,24] w; float[b,s,1,4] f; f5 = Unsqueeze(f, {4})  e = Expand(f5, {1, 1, 1, 1, 2})"
+    "t = Reshape(e, {0, 0, 1, 8})  cos = Cos(t)  sin = Sin(t)  p = Reshape(w, {0, 0, 3, 4, 2})"
+    "x1 = Gather<axis=4>(p, {0})  x2 = Gather<axis=4>(p, 1)  n = Neg(x2)  n5 = Unsqueeze(n, {4})"
+    "s5 = Concat<axis=4>(n5, x1)  r = Reshape(s5, {0, 0, 3, 8})  x = Reshape(w, {0, 0, 3, 8})" + SUM,
     "llama": f"float[b,3,s,8] x; {ANGLES} cos = Unsqueeze(c, {{1}})  sin = Unsqueeze(k, {{1}}) {HALVES} {WHOLE}",
     "computed ends": f"float[b,3,s,8] x; {ANGLES} cos = Unsqueeze(c, {{1}})  sin = Unsqueeze(k, {{1}}) {SHAPE}"
     f"x1 = Slice(x, {{0}}, end, {{3}})  x2 = Slice(x, end, {{9223372036854775807}}, {{3}}) {WHOLE}",
