@@ -170,7 +170,6 @@ def test_trap_a_half_that_may_be_overridden_is_no_constant() -> None:
 
 WITHOUT_HALF = {
     "a layer has taken it in": f"{E}  a = Add(e, 1.0)  m = Mul(x, a)  y = MatMul(m, float[1,1] {{0.3}})",
-    "it is another number": f"{E}  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.6)",
     "it may be overridden": f"input half = float {{0.5}}; {E}  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, half)",
     "multiplied out": f"{E}  m = Mul(x, e)  y = Add(m, x)",
     "tanh": f"{CUBE}  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)  a = Add(t, 1.0)  y = Mul(a, x)",
