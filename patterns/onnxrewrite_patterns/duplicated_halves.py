@@ -103,7 +103,7 @@ def _recomputed(m: Match, build: Builder, node: ir.Node, how: Twice) -> Value:
 
 
 def _ways(m: Match, node: ir.Node, data: Sequence[Value | None], how: Twice) -> list[Twice]:
-    """The way in which each operand repeats itself, of a result with both signs: one factor has them, or the operand."""
+    """The way in which each operand repeats itself: of a result with both signs one factor has them, or the operand."""
     uneven = {k: v for k, v in enumerate(data) if v is not None and not _is_even(m, v)}
     tables = {k: m.facts.constant(v) for k, v in uneven.items()} if len(uneven) > 1 else {}
     signed = [k for k, table in tables.items() if table is not None and how.is_of(table)] if tables else [*uneven]
