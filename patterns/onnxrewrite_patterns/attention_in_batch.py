@@ -27,8 +27,8 @@ _HEADS_BY_BATCH, _BATCHES_BY_HEAD, _TOKENS = (0, 1, 2, 3), (1, 0, 2, 3), (1, 2, 
 
 @dataclass(frozen=True)
 class InBatch:
-    """What q, k or v of rank 3 is a view of: [B, H, S, D] or [H, B, S, D]; or [S, B, H·D], tokens that were taken apart
-    into [S, B·H, D].
+    """The value that q, k or v of rank 3 is a view of: [B, H, S, D] or [H, B, S, D]; or [S, B, H·D], tokens that were
+    taken apart into [S, B·H, D].
 
     Attributes:
         source: That.
@@ -49,7 +49,7 @@ class InBatch:
 
 
 def _in_batch(m: Match, x: Value, order: Sequence[int] = (0, 1, 2)) -> InBatch | None:
-    """What x is a view of, of which the axes in that order are [B·H, S, D]; None where it is no view."""
+    """The source of x, a view of which the axes in that order are [B·H, S, D]; None for any other value."""
     if tuple(order) == (1, 0, 2):
         return _of_tokens(m, x)
     if tuple(order) != (0, 1, 2):

@@ -59,8 +59,10 @@ _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
     ),
 )
 def attention_merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
-    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head.  One
-    token needs no Transpose."""
+    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head.
+
+    The heads of one token are merged by a Reshape alone.
+    """
     m.require(not m.is_newer(attention), "the model's opset has no Attention")
     heads, shared = m.dim(q, 1), m.dim(k, 1)
     if not isinstance(heads, int) or not isinstance(shared, int):

@@ -27,7 +27,7 @@ _LARGE = 2**20
 
 @dataclass(frozen=True)
 class Twice:
-    """How a value repeats itself along its last axis.
+    """The way in which a value repeats itself along its last axis.
 
     Attributes:
         interleaved: True if each element comes twice, False if all of them come twice in a row.
@@ -38,7 +38,7 @@ class Twice:
     opposite: bool = False
 
     def halves(self, table: Array) -> tuple[Array, Array]:
-        """What comes first and what comes second."""
+        """The first and the second of the two."""
         if self.interleaved:
             return table[..., 0::2], table[..., 1::2]
         return table[..., : table.shape[-1] // 2], table[..., table.shape[-1] // 2 :]
@@ -52,7 +52,7 @@ class Twice:
 
 
 def once(m: Match, build: Builder, value: Value, how: Twice) -> Value:
-    """What comes second along the last axis of ``value``; refuses where it is not shown to repeat itself.
+    """The second of the two that ``value`` has along its last axis; refuses where it is not shown to repeat itself.
 
     The nodes looked through are taken into the match, for by themselves they need not show it.
 
@@ -103,7 +103,7 @@ def _recomputed(m: Match, build: Builder, node: ir.Node, how: Twice) -> Value:
 
 
 def _ways(m: Match, node: ir.Node, data: Sequence[Value | None], how: Twice) -> list[Twice]:
-    """How each operand repeats itself if the result comes with both signs: one factor does so, or the only operand."""
+    """The way in which each operand repeats itself: of a result with both signs one factor has them, or the operand."""
     uneven = {k: v for k, v in enumerate(data) if v is not None and not _is_even(m, v)}
     tables = {k: m.facts.constant(v) for k, v in uneven.items()} if len(uneven) > 1 else {}
     signed = [k for k, table in tables.items() if table is not None and how.is_of(table)] if tables else [*uneven]
@@ -162,7 +162,7 @@ def _keeps_last(m: Match, node: ir.Node) -> bool:
 
 
 def _part(m: Match, build: Builder, value: Value, how: Twice) -> Value:
-    """What comes second in a value.  What is picked from a table is cut, not the table: all layers share that."""
+    """The second of the two in a value.  What is picked from a table is cut, not the table: all layers share that."""
     table = m.facts.constant(value)
     if table is not None:
         m.require(table.size <= _LARGE, f"a table of {table.size} elements would be copied", at=value)
