@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.attention_heads import HEADS
 from onnxrewrite_patterns.transpose_frames import Perm, inverse, is_identity
+from onnxrewrite_patterns.transpose_region import is_of_heads
 from onnxrewrite_patterns.view_chains import copies_nothing
 
 x = Var("x")
@@ -285,6 +287,12 @@ second = op.Transpose(between, perm=perm)
             "  u = Transpose<perm=[0,2,1]>(r)  y = MatMul(q, u)",
             because="a product takes it in",
         ),
+        Rejects(
+            "float[5,1,4,8] x; float[1,4,5,8] k; t = Transpose<perm=[1,0,2,3]>(x)  r = Reshape(t, {1, 5, 4, 8})"
+            "  q = Transpose<perm=[0,2,1,3]>(r)  y = Attention(q, k, k)",
+            because="attention swaps heads and tokens itself",
+            opset=23,
+        ),
     ),
 )
 def transposes_around_view(m: Match, build: Builder) -> Value:
@@ -299,6 +307,7 @@ def transposes_around_view(m: Match, build: Builder) -> Value:
     into_product = bool(users) and all(n.op_type in _PRODUCTS for n in users)
     swaps = later[:-2] == tuple(range(len(later) - 2))
     m.require(not (into_product and swaps), "a product takes it in", at=second)
+    m.require(later != HEADS or not is_of_heads(m.node(second)), "attention swaps heads and tokens itself", at=second)
     axes, runs, sizes = m.known(_refined(turned, viewed), "the view cuts across axes", at=x)
     held = [place for axis in inverse(earlier) for place in axes[axis]]
     order = [place for axis in later for place in runs[axis]]
