@@ -77,39 +77,6 @@ GELU_ERF = rule(
     ),
 )
 
-
-@rule(
-    "gelu-erf-doubled",
-    RAISE,
-    any_of(x * any_of(1 + op.Erf(x / SQRT2), 1 - op.Erf(x / -SQRT2)), x + x * op.Erf(x / SQRT2)),
-    examples=(
-        Rewrites(
-            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)", to="g = Gelu(x)  y = Mul(g, 2.0)"
-        ),
-        Rewrites("d = Div(x, 1.41421356)  e = Erf(d)  m = Mul(x, e)  y = Add(m, x)", to="g = Gelu(x)  y = Mul(g, 2.0)"),
-        Rejects("d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)", because="expected constant 1.41421"),
-        Rejects("d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 2.0)  y = Mul(x, a)", because="expected constant 1"),
-        Rejects("d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(z, a)", because="x must be the same"),
-        Rejects(
-            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.6)",
-            because="a number stands where the half does",
-        ),
-    ),
-)
-def gelu_erf_doubled(m: Match, build: Builder) -> Value:
-    """x·(1 + erf(x/√2)) ⟶ 2·Gelu(x), where another layer has taken in the half."""
-    _require_no_number(m)
-    return build.Mul(build.Gelu(m[x]), 2.0)
-
-
-def _require_no_number(m: Match) -> None:
-    """Nothing is multiplied by a number where the half would be: that is a mistake, or another function."""
-    reader = only_reader(m.anchor, "Mul") or only_reader(m.anchor, "Div")
-    beside = [*(inputs_of(reader) if reader is not None else ()), *(value for value, _ in m.remainder)]
-    is_number = any(table is not None and table.size == 1 for table in map(m.facts.constant, beside))
-    m.require(not is_number, "a number stands where the half does", at=m.anchor)
-
-
 factor = Scalar("factor")
 SIX_DIGITS = 5e-6 / SQRT2
 """The largest relative error of √2 written with six digits, as in Megatron."""
@@ -191,35 +158,6 @@ GELU_TANH = rule(
         ),
     ),
 )
-
-
-@rule(
-    "gelu-tanh-doubled",
-    RAISE,
-    any_of(x * any_of(1 + op.Tanh(argument), 1 - op.Tanh(-argument)), x + x * op.Tanh(argument)),
-    examples=(
-        Rewrites(
-            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
-            "  a = Add(t, 1.0)  y = Mul(x, a)",
-            to='float[n] x; g = Gelu<approximate = "tanh">(x)  y = Mul(g, 2.0)',
-        ),
-        Rejects(
-            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.04)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
-            "  a = Add(t, 1.0)  y = Mul(x, a)",
-            because="expected constant 0.044715, found 0.04",
-        ),
-        Rejects(
-            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
-            "  a = Add(t, 1.0)  m = Mul(x, a)  y = Mul(0.6, m)",
-            because="a number stands where the half does",
-        ),
-    ),
-)
-def gelu_tanh_doubled(m: Match, build: Builder) -> Value:
-    """x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) ⟶ 2·Gelu(x, approximate="tanh")."""
-    _require_no_number(m)
-    return build.Mul(build.Gelu(m[x], approximate="tanh"), 2.0)
-
 
 gelu = op.Gelu(x, approximate=(kind := Attr[str]("approximate")))
 
