@@ -333,13 +333,21 @@ KEEPS_ZEROS = frozenset((*operators(_KINDS), "Add", "Sub", "Mul", "Max", "Min", 
 _MOST_BELOW = 64
 """Of more values nobody looks at the readers."""
 
-x, zero = Var("x"), Const("zero")
+
+def _adds_zero(node: ir.Node, facts: Facts) -> bool | str:
+    """True, or the reason why not: one operand is constant and 0.0."""
+    operands = split_operands(node, facts)
+    constant = facts.constant(operands[1]) if operands is not None else None
+    return (constant is not None and constant.size > 0 and _is_plus_zero(constant)) or "the constant is not 0"
+
+
+added = AnyNode(op_types=("Add",), where=_adds_zero)
 
 
 @rule(
     "plus-zero",
     CANONICALIZE,
-    op.Add(x, zero),
+    added,
     benefit=80,
     examples=(
         Rewrites("q = Add(x, 0.0)  y = MatMul(q, w)", to="y = MatMul(x, w)"),
@@ -355,10 +363,11 @@ x, zero = Var("x"), Const("zero")
 )
 def plus_zero(m: Match, build: Builder) -> Value:
     """Adding 0.0, which makes 0.0 of -0.0, where no reader can tell these apart: x + 0.0 ⟶ x."""
-    added = m.value(zero)
-    m.require(_is_plus_zero(m[zero]), "the constant is not 0", at=added)
-    if added is not None and m.facts.rank(added):
-        m.require_same_shape(m.anchor, m[x])
+    operands = split_operands(m.node(added), m.facts)
+    assert operands is not None
+    kept, zero = operands
+    if m.facts.rank(zero):
+        m.require_same_shape(m.anchor, kept)
     layer, seen = [m.anchor], set[Value]()
     while layer:
         seen |= set(layer)
@@ -369,4 +378,4 @@ def plus_zero(m: Match, build: Builder) -> Value:
         teller = next((n for n in below if n.domain or n.op_type not in KEEPS_ZEROS), None)
         m.require(teller is None, f"{teller and teller.op_type} may tell 0.0 from -0.0", at=m.anchor)
         layer = [o for n in below for o in n.outputs if o not in seen]
-    return m[x]
+    return kept
