@@ -77,7 +77,7 @@ class Opsets:
     def _recall(self, memory: Memory, rules: frozenset[Hashable]) -> None:
         """Begin with the opset that the same came to in an earlier run."""
         needed = memory.needed(self._model, rules, (self._highest, self._for_speed))
-        newer = self._in(max(needed.values()), runs=True) if needed else None
+        newer = self._in(max(needed.values()), is_known_to_run=True) if needed else None
         if isinstance(newer, ir.Model):
             self._chosen[rules] = newer
             self._needed[rules].update(needed)
@@ -125,13 +125,12 @@ class Opsets:
         names = ", ".join(sorted(trace.too_new or trace.wished))
         return [f"{names} not used: {reason}" for reason in sorted(refused)]
 
-    def _in(self, version: int, *, runs: bool = False) -> ir.Model | str:
-        """The model in an opset, of which it is known that it ``runs`` there or is found out; why it cannot be brought
-        there."""
+    def _in(self, version: int, *, is_known_to_run: bool = False) -> ir.Model | str:
+        """The model in an opset, or why it cannot be brought there; not asked whether it runs if that is known."""
         if version not in self._converted:
             try:
                 newer = to_opset(self._model, version)
-                self._converted[version] = newer if runs else self._running(newer)
+                self._converted[version] = newer if is_known_to_run else self._running(newer)
             except UsageError as error:
                 self._converted[version] = str(error)
         return self._converted[version]

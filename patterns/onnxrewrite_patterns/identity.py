@@ -9,6 +9,7 @@ the sign of zero included.  So ``x + 0.0``, which turns -0.0 into 0.0, goes only
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
@@ -331,7 +332,11 @@ KEEPS_ZEROS = frozenset((*operators(_KINDS), "Add", "Sub", "Mul", "Max", "Min", 
 """Readers whose results differ in the sign of zeros at most where those of their operands do."""
 
 _MOST_BELOW = 64
-"""Of more values nobody looks at the readers."""
+"""Of so many readers not all are looked at."""
+
+
+def _keeps_zeros(node: ir.Node) -> bool:
+    return node.op_type in KEEPS_ZEROS and not node.domain
 
 
 def _adds_zero(node: ir.Node, facts: Facts) -> bool | str:
@@ -368,14 +373,11 @@ def plus_zero(m: Match, build: Builder) -> Value:
     kept, zero = operands
     if m.facts.rank(zero):
         m.require_same_shape(m.anchor, kept)
-    layer, seen = [m.anchor], set[Value]()
-    while layer:
-        seen |= set(layer)
-        written = any(v.is_graph_output() or m.facts.dtype(v) == ir.DataType.STRING for v in layer)
-        m.require(not written, "a graph output may be -0.0 then")
-        m.require(len(seen) < _MOST_BELOW, "too much is computed of it")
-        below = dict.fromkeys(n for v in layer for n in v.consumers() if n.domain or n.op_type not in ONE_ZERO)
-        teller = next((n for n in below if n.domain or n.op_type not in KEEPS_ZEROS), None)
-        m.require(teller is None, f"{teller and teller.op_type} may tell 0.0 from -0.0", at=m.anchor)
-        layer = [o for n in below for o in n.outputs if o not in seen]
+    below = list(islice(readers(m.anchor, through=_keeps_zeros), _MOST_BELOW))
+    m.require(len(below) < _MOST_BELOW, "too much is computed of it")
+    teller = next((n for n in below if not _keeps_zeros(n) and (n.domain or n.op_type not in ONE_ZERO)), None)
+    m.require(teller is None, f"{teller and teller.op_type} may tell 0.0 from -0.0", at=m.anchor)
+    results = (m.anchor, *(o for n in below if _keeps_zeros(n) for o in n.outputs))
+    written = any(v.is_graph_output() or m.facts.dtype(v) == ir.DataType.STRING for v in results)
+    m.require(not written, "a graph output, or a text, may say -0.0 then")
     return kept

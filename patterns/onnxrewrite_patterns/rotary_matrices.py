@@ -18,10 +18,8 @@ from onnxrewrite_patterns.rotary_operator import embedded, head_size
 
 x = Var("x", dtype=FLOATS)
 first, second = Var("first columns"), Var("second columns")
-axis, other_axis = (
-    Attr[int]("axis of the first features", default=0),
-    Attr[int]("axis of the second features", default=0),
-)
+axis = Attr[int]("axis of the first features", default=0)
+other_axis = Attr[int]("axis of the second features", default=0)
 pairs = op.Reshape(x, Var("shape of pairs"))
 x1, x2 = op.Gather(pairs, 0, axis=axis), op.Gather(pairs, 1, axis=other_axis)
 turned = op.Reshape(op.Add(op.Mul(first, x1), op.Mul(second, x2)), Var("shape of heads"))
@@ -108,8 +106,8 @@ def _of_columns(m: Match, build: Builder) -> tuple[Value, Value]:
 
 def _of_table(m: Match, build: Builder, table: Array, like: Value) -> tuple[Value, Value]:
     """Cosines and sines of constant matrices."""
-    matrices = table.ndim > 1 and table.shape[-2:] == (2, 2)
-    (a, b), (c, d) = np.moveaxis(table, (-2, -1), (0, 1)) if matrices else ((0, 0), (1, 1))
+    m.require(table.ndim > 1 and table.shape[-2:] == (2, 2), "they are not two by two", at=like)
+    (a, b), (c, d) = np.moveaxis(table, (-2, -1), (0, 1))
     m.require(np.array_equal(a, d) and np.array_equal(-b, c), "the matrix does not turn", at=like)
     return build.const(a, like=like), build.const(c, like=like)
 
