@@ -216,10 +216,18 @@ def _unstacked(m: Match, build: Builder, value: Value, how: Twice) -> Value | No
         source = joined[1]
     if not same_shape(m.shape(found.values[1]), (*before[:-1], 2)):
         return None
-    if not same_shape(m.shape(value), (*before[:-2], before[-2] * 2)):
+    rows, (*wanted, size) = before[:-2], m.shape(value) or (0,)
+    if not same_dim(size, before[-2] * 2) or not same_shape(_without_ones(wanted), _without_ones(rows)):
         return None
     m.cover(spread)
-    return build.Squeeze(source, axes=(len(before) - 1,))
+    if same_shape(wanted, rows):
+        return build.Squeeze(source, axes=(len(before) - 1,))
+    target = reshape_target(before, (*wanted, before[-2]), [-1] * (len(wanted) + 1))
+    return build.Reshape(source, np.array(target, np.int64)) if target is not None else None
+
+
+def _without_ones(shape: Sequence[Dim]) -> list[Dim]:
+    return [size for size in shape if size != 1]
 
 
 def _picked(m: Match, build: Builder, value: Value, interleaved: bool) -> Value | None:

@@ -86,6 +86,11 @@ TURNED = {
     "pairs": "float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
     f"x1 = Gather<axis=4>(p, 0)  x2 = Gather<axis=4>(p, 1) {PRODUCTS} a5 = Unsqueeze(a, {{4}})  d5 = Unsqueeze(d, {{4}})"
     "s5 = Concat<axis=4>(a5, d5)  y = Reshape(s5, {0, 0, 3, 8})",
+    "neighbours, of a view with one more axis": "float[b,3,s,8] x; float[1,s,4] f; f4 = Unsqueeze(f, {3})"
+    "e = Concat<axis=3>(f4, f4)  t = Reshape(e, {1, 1, -1, 8})  cos = Cos(t)  sin = Sin(t)"
+    "p = Reshape(x, {0, 0, 0, 4, 2})  p1, p2 = Split<axis=4>(p, {1, 1})  x1 = Squeeze(p1, {4})  x2 = Squeeze(p2, {4})"
+    "n = Neg(x2)  n5 = Unsqueeze(n, {4})  x5 = Unsqueeze(x1, {4})  s5 = Concat<axis=4>(n5, x5)"
+    "r = Reshape(s5, {0, 0, 0, 8})" + SUM,
     "unbound halves": f"float[b,3,s,8] x; {ANGLES} cos = Unsqueeze(c, {{1}})  sin = Unsqueeze(k, {{1}})"
     "p = Reshape(x, {0, 0, 0, 2, 4})  p1, p2 = Split<axis=3>(p, {1, 1})  x1 = Squeeze(p1, {3})  x2 = Squeeze(p2, {3})"
     f"{WHOLE}",
