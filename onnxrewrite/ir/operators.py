@@ -24,7 +24,7 @@ A *kind* says how the first result depends on the operands:
 - ``activation``: networks are bent with it;
 - ``idempotent``: twice is once; ``involution``: twice is not at all; ``jumps``: has steps away from zero, too;
 - ``nonnegative``: no result of floats is below zero; ``partial``: not a number for ordinary inputs;
-- ``increasing``: of a larger number, infinity too, it is larger;
+- ``increasing``: of a larger number, infinity too, it is larger; ``odd``: of the opposite number it is the opposite;
 - ``bounded``: no result is larger in magnitude than the largest element of the first operand;
 - ``exact``: nothing is rounded; ``rounding``: to a grid; ``irrational``: results are no fractions of the operands;
 - ``periodic``: of angles;
@@ -58,10 +58,10 @@ AffineGrid                  generate
 And                         broadcast   commutative logic neutral=true
 ArgMax                      reduce      exact
 ArgMin                      reduce      exact
-Asin                        pointwise   partial irrational
-Asinh                       pointwise   increasing irrational
-Atan                        pointwise   increasing irrational
-Atanh                       pointwise   partial irrational
+Asin                        pointwise   odd partial irrational
+Asinh                       pointwise   odd increasing irrational
+Atan                        pointwise   odd increasing irrational
+Atanh                       pointwise   odd partial irrational
 Attention                   attention   sized=2
 AveragePool                 pool        images int8 blocked qlinear fusing
 BatchNormalization          normalize   changed=9,14 irrational fusing
@@ -104,7 +104,7 @@ DynamicQuantizeLinear       quantize
 Einsum                      linear
 Elu                         pointwise   activation FusedGemm
 Equal                       broadcast   commutative comparison integers
-Erf                         pointwise   increasing irrational
+Erf                         pointwise   odd increasing irrational
 Exp                         pointwise   increasing nonnegative irrational
 Expand                      repeat      bounded exact sizes=1 indices shapes
 EyeLike                     generate
@@ -160,7 +160,7 @@ Mish                        pointwise   activation
 Mod                         broadcast   jumps indices shapes
 Mul                         broadcast   commutative product integers int8 blocked qlinear shapes neutral=1
 Multinomial                 random
-Neg                         pointwise   involution bounded exact sum product integers
+Neg                         pointwise   odd involution bounded exact sum product integers
 NegativeLogLikelihoodLoss   loss
 NonMaxSuppression           sort        places
 NonZero                     sort
@@ -201,7 +201,7 @@ Resize                      resample    sizes=3 changed=11,13 images int8
 ReverseSequence             permute     bounded exact
 RoiAlign                    resample    changed=16 places
 RotaryEmbedding             attention
-Round                       pointwise   idempotent jumps exact
+Round                       pointwise   odd idempotent jumps exact
 STFT                        signal
 Scan                        control     body changed=9
 Scatter                     scatter
@@ -218,15 +218,15 @@ SequenceMap                 sequence    body
 Shape                       shape       exact free
 Shrink                      pointwise   activation
 Sigmoid                     pointwise   increasing nonnegative irrational int8 FusedGemm FusedConv blocked qlinear
-Sign                        pointwise   idempotent jumps exact integers
-Sin                         pointwise   irrational periodic
-Sinh                        pointwise   increasing irrational
+Sign                        pointwise   odd idempotent jumps exact integers
+Sin                         pointwise   odd irrational periodic
+Sinh                        pointwise   odd increasing irrational
 Size                        shape       exact free
 Slice                       select      bounded exact integers indices int8 shapes
 Softmax                     softmax     nonnegative changed=13 irrational
 SoftmaxCrossEntropyLoss     loss
 Softplus                    pointwise   increasing nonnegative activation FusedGemm
-Softsign                    pointwise   activation FusedGemm
+Softsign                    pointwise   odd activation FusedGemm
 SpaceToDepth                permute     bounded exact rank=4
 Split                       select      bounded exact integers indices int8
 SplitToSequence             sequence
@@ -239,8 +239,8 @@ Sub                         broadcast   sum integers shapes neutral=0
 Sum                         broadcast   commutative sum variadic
 SwiGLU                      gated       activation
 Swish                       pointwise   activation
-Tan                         pointwise   irrational periodic
-Tanh                        pointwise   increasing activation irrational FusedGemm FusedConv blocked
+Tan                         pointwise   odd irrational periodic
+Tanh                        pointwise   odd increasing activation irrational FusedGemm FusedConv blocked
 TensorScatter               scatter
 TfIdfVectorizer             text
 ThresholdedRelu             pointwise   activation FusedGemm

@@ -18,8 +18,8 @@ from onnxrewrite.rules import *
 _ELEMENTWISE = frozenset(operators("pointwise broadcast"))
 """Computed for each element by itself."""
 
-_ODD = frozenset({"Neg", "Sin", "Cast"})
-"""Elementwise operators that give the negative of a result for the negative of an operand."""
+_ODD = frozenset((*operators(marks="odd"), "Cast"))
+"""Elementwise operators that give the opposite result for the opposite operand, of floats."""
 
 _LARGE = 2**20
 """A constant of more elements is not copied in part, for every reader would get its own."""
@@ -110,7 +110,6 @@ def _ways(m: Match, node: ir.Node, data: Sequence[Value | None], how: Twice) -> 
     m.require(
         bool(signed) and (node.op_type == "Mul" or (node.op_type in _ODD and len(uneven) == 1)),
         f"{node.op_type} is not shown to give what comes second with the other sign",
-        at=node.outputs[0],
     )
     return [how if k == signed[0] else replace(how, opposite=False) for k in range(len(data))]
 

@@ -324,11 +324,11 @@ def neutral_operand(m: Match, build: Builder) -> Value:
     return kept
 
 
-ONE_ZERO = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "Softmax", "Exp", "Abs", "Shape"))
+ONE_ZERO = frozenset(operators("linear attention softmax shape", but="Det Einsum RotaryEmbedding"))
 """Readers to which both zeros are one: a sum of products begins with 0.0."""
 
-_KINDS = "view permute select repeat gather join pad reduce pool cumulate normalize pointwise"
-KEEPS_ZEROS = frozenset((*operators(_KINDS), "Add", "Sub", "Mul", "Max", "Min", "Where")) - {"Reciprocal"}
+_KINDS = "view permute select repeat gather join pad reduce pool cumulate normalize pointwise broadcast"
+KEEPS_ZEROS = frozenset((*operators(_KINDS, but="tiny"), "RotaryEmbedding"))
 """Readers whose results differ in the sign of zeros at most where those of their operands do."""
 
 _MOST_BELOW = 64
@@ -336,7 +336,8 @@ _MOST_BELOW = 64
 
 
 def _keeps_zeros(node: ir.Node) -> bool:
-    return node.op_type in KEEPS_ZEROS and not node.domain
+    is_text = node.attributes.get_int("to", 0) == ir.DataType.STRING
+    return node.op_type in KEEPS_ZEROS and not node.domain and not is_text
 
 
 def _adds_zero(node: ir.Node, facts: Facts) -> bool | str:
@@ -377,7 +378,6 @@ def plus_zero(m: Match, build: Builder) -> Value:
     m.require(len(below) < _MOST_BELOW, "too much is computed of it")
     teller = next((n for n in below if not _keeps_zeros(n) and (n.domain or n.op_type not in ONE_ZERO)), None)
     m.require(teller is None, f"{teller and teller.op_type} may tell 0.0 from -0.0", at=m.anchor)
-    results = (m.anchor, *(o for n in below if _keeps_zeros(n) for o in n.outputs))
-    written = any(v.is_graph_output() or m.facts.dtype(v) == ir.DataType.STRING for v in results)
-    m.require(not written, "a graph output, or a text, may say -0.0 then")
+    passing = [m.node(added), *filter(_keeps_zeros, below)]
+    m.require(not any(leaks(passing, below)), "a graph output may be -0.0 then")
     return kept

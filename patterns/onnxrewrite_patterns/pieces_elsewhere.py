@@ -67,7 +67,7 @@ def _cut(m: Match, values: Sequence[Value]) -> tuple[Value, int, int]:
     m.require(all(len(p.elements) == width for p in known), "the pieces are of several sizes", at=joined)
     ordered = [p.elements for p in known] == [range(k * width, (k + 1) * width) for k in range(len(known))]
     m.require(ordered and known[0].size == width * len(known), "they are not all pieces in their order", at=joined)
-    m.cover(*{node for v in values if (node := v.producer()) is not None})
+    m.cover(*{node for v in values if (node := made_by(v, "Slice", "Split")) is not None})
     return known[0].source, known[0].axis, width
 
 

@@ -141,7 +141,7 @@ def _of_stack(m: Match, build: Builder, value: Value, rows: Sequence[Dim]) -> tu
         m.refuse("the matrices are not stacked of cosines and sines", at=value)
     of_entry = m.known(m.shape(entries[0]), "the rank of the cosines is not known", at=entries[0])
     missing = len(rows) + 1 - len(of_entry)
-    by_entry = same_shape(m.shape(stacked.nodes[-1].outputs[0]), (*of_entry[:-1], 4)) and of_entry[-1] == 1
+    by_entry = same_shape(m.shape(stacked.values[-2]), (*of_entry[:-1], 4)) and of_entry[-1] == 1
     placed = missing >= 0 and same_shape((*[1] * missing, *of_entry[:-1]), rows)
     m.require(by_entry and placed, "the matrices are not stacked of cosines and sines", at=value)
     opposite = is_twice(m, entries[1:3], Twice(interleaved=False, opposite=True))

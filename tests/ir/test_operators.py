@@ -79,6 +79,12 @@ def test_involution(name: str) -> None:
     np.testing.assert_array_equal(computed(name, [computed(name, [x])]), x)
 
 
+@pytest.mark.parametrize("name", sorted(operators(marks="odd")))
+def test_odd(name: str) -> None:
+    x = operands(name)[0]
+    np.testing.assert_array_equal(computed(name, [-x]), -computed(name, [x]))
+
+
 @pytest.mark.parametrize("name", sorted(operators("pointwise softmax", marks="nonnegative")))
 def test_nonnegative(name: str) -> None:
     assert (computed(name, [FLOATS]) >= 0).all()
