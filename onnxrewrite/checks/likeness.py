@@ -12,11 +12,13 @@ import json
 import math
 import re
 import weakref
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir.graph import ELEMENTS
+from onnxrewrite.ir.graph import ELEMENTS, with_inner
+from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.text.printer import Printer, model_header
 from onnxrewrite.system.arrays import Array
 
@@ -37,17 +39,31 @@ _KINDS: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDicti
 
 
 def structure(before: ir.Model, after: ir.Model) -> str:
-    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names and
-    weights."""
+    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names, weights,
+    and opsets that have the same operators."""
     numbers: dict[str, int] = {}
     lines = [json.dumps([v.metadata_props.get(ELEMENTS) for v in before.graph.inputs])]
     for side in (before, after):
         printer = _Printer(side, numbers)
-        lines += [model_header(side, True), *printer.graph(side.graph)]
+        lines += [written_for(side.graph, side.opset_imports), *printer.graph(side.graph)]
         for function in sorted(side.functions.values(), key=lambda each: each.identifier()):
             lines += Printer(True, function.opset_imports).function(function)
     names: dict[str, str] = {}
     return _MADE_UP.sub(lambda found: names.setdefault(found[0], f"_d{len(names)}"), "\n".join(lines))
+
+
+def written_for(nodes: Iterable[ir.Node], opset_imports: Mapping[str, int]) -> str:
+    """The operators of nodes, each with the opset since which it computes what it does: equal in opsets between which
+    none of them has changed.  Where a node is newer than its opset, and will be lowered, the opsets as well."""
+    told, is_newer = set[tuple[str, str, int]](), False
+    for node in with_inner(nodes):
+        opset = opset_imports.get(node.domain, 1)
+        version = node.version if node.version is not None else opset
+        standard = TRAITS.get(node.op_type) if not node.domain else None
+        changes = standard.changed if standard is not None else (version,)
+        told.add((node.domain, node.op_type, max((c for c in changes if c <= version), default=0)))
+        is_newer |= version > opset
+    return json.dumps([sorted(told), sorted(opset_imports.items()) if is_newer else []])
 
 
 def outline(model: ir.Model) -> str:

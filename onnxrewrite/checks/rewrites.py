@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
-from onnxrewrite.checks.likeness import structure
+from onnxrewrite.checks.likeness import structure, written_for
 from onnxrewrite.checks.passed import Passed
 from onnxrewrite.checks.site import SiteCheck, Trials, check_site
 from onnxrewrite.checks.site_inputs import note_elements
@@ -133,7 +133,8 @@ class SiteChecker:
         before, after = site.text
         elements = [site.facts.elements(v) for v in _inputs(site, ())]
         results = [(str(o.type), str(o.shape)) for o in site.outputs]
-        return str((before, after, elements, results, sorted(site.assumes)))
+        operators = written_for((*site.before, *site.after), site.opset_imports)
+        return str((before, after, elements, results, operators, sorted(site.assumes)))
 
     def _checked(self, before: ir.Model, after: ir.Model, assumes: Collection[Assumption]) -> tuple[str, SiteCheck]:
         """The check of a site and what stands for its structure; equal sites are not lowered again."""

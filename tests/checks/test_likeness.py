@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnxrewrite.checks.likeness import structure, weight_kind
+from onnxrewrite.checks.likeness import structure, weight_kind, written_for
 from onnxrewrite.ir.text import parse
 from onnxrewrite.system.arrays import Array
 
@@ -78,3 +78,25 @@ def test_of_large_weights_some_stretches_are_looked_at() -> None:
     large = np.random.default_rng(0).standard_normal((1024, 1024), np.float32)
     assert weight_kind(ir.tensor(large)) == weight_kind(ir.tensor(-large))
     assert weight_kind(ir.tensor(large)) != weight_kind(ir.tensor(abs(large)))
+
+
+def at(opset: int, lines: str) -> str:
+    model = parse(lines, opset=opset)
+    return structure(model, model)
+
+
+def test_opsets_between_which_nothing_has_changed_are_one() -> None:
+    lines = "float[n,4] x; r = Reshape(x, {2, -1})  y = Relu(r)"
+    assert at(13, lines) == at(23, lines)
+
+
+def test_an_operator_that_has_changed_is_another_one() -> None:
+    lines = "float[n,4,3] x; y = Softmax<axis=1>(x)"
+    assert at(11, lines) != at(13, lines)
+    assert at(13, lines) == at(23, lines)
+
+
+def test_a_node_that_is_newer_than_its_opset_is_lowered_in_another_way() -> None:
+    node = ir.Node("", "Gelu", [ir.Value(name="x")], version=20)
+    assert written_for([node], {"": 17}) != written_for([node], {"": 23})
+    assert written_for([node], {"": 20}) == written_for([node], {"": 23})
