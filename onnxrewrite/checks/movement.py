@@ -9,7 +9,8 @@ from onnxrewrite.ir.protos import names_read
 
 _JOINING = frozenset(operators("join"))
 
-_MOVING = frozenset((*operators("view permute select repeat gather join"), "Identity"))
+MOVING = frozenset((*operators("view permute select repeat gather join"), "Identity"))
+"""Operators that move the elements of their first operand, and look at no other one but to know where."""
 
 _SIZES = frozenset(operators("shape"))
 
@@ -25,7 +26,7 @@ def only_moves(model: onnx.ModelProto) -> bool:
         read = names_read(node)
         if moved.isdisjoint(read) or (not node.domain and node.op_type in _SIZES):
             continue
-        is_moving = not node.domain and node.op_type in _MOVING
+        is_moving = not node.domain and node.op_type in MOVING
         others = [] if node.op_type in _JOINING else node.input[1:]
         if not is_moving or not moved.isdisjoint(others):
             return False

@@ -329,11 +329,20 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     return dense_tensor(value) if producer.op_type == "Constant" else None
 
 
+_TENSORS = (ir.Tensor, ir.TensorProtoTensor)
+"""The usual tensors: to know any other one, onnx_ir looks for each of its methods."""
+
+
 def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """The constant tensor behind a value, also that of a Constant node; None for a sparse one, where onnx_ir raises."""
     producer = value.producer()
     if value.const_value is None and producer is not None and "sparse_value" in producer.attributes:
         return None
+    written = producer.attributes.get("value") if producer is not None and producer.op_type == "Constant" else None
+    if value.const_value is None and written is not None and isinstance(written.value, _TENSORS):
+        tensor = written.value
+        tensor.name = value.name
+        return tensor
     return ir.convenience.get_const_tensor(value)
 
 

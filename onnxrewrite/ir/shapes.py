@@ -15,6 +15,7 @@ from onnxrewrite.ir import dims, symbolic_elements
 from onnxrewrite.ir.bodies.contributed import as_read
 from onnxrewrite.ir.dims import UNKNOWN, Dim
 from onnxrewrite.ir.einsum import einsum_labels
+from onnxrewrite.ir.graph import dense_tensor
 from onnxrewrite.ir.symbolic_elements import Infer, known, length_of, set_shape
 
 if TYPE_CHECKING:
@@ -95,6 +96,14 @@ def _expand(context: Context, node: ir.Node) -> None:
     values = known(context, data)
     if values is not None and len(values) == 1 and len(result) == 1:
         _repeat(context, output, values[0], result[0])
+
+
+def _constant(context: Context, node: ir.Node) -> None:
+    tensor, sparse = dense_tensor(node.outputs[0]), node.attributes.get("sparse_value")
+    if tensor is not None:
+        set_shape(context, node.outputs[0], list(tensor.shape.numpy()), tensor.dtype)
+    elif sparse is not None:
+        set_shape(context, node.outputs[0], list(sparse.value.dims), sparse.value.values.dtype)
 
 
 def _constant_of_shape(context: Context, node: ir.Node) -> None:
@@ -357,6 +366,7 @@ RULES: dict[tuple[str, str], Infer] = {
     ("", "Reshape"): _reshape,
     ("", "Expand"): _expand,
     ("", "ConstantOfShape"): _constant_of_shape,
+    ("", "Constant"): _constant,
     ("", "MatMul"): _matmul,
     ("", "MatMulInteger"): _matmul,
     ("", "QLinearMatMul"): _qlinear_matmul,

@@ -231,6 +231,35 @@ def test_what_needs_its_own_size_is_checked_at_that() -> None:
     assert "at smaller sizes" not in found.notes
 
 
+HEADS = """(float[2,197,1024] x) => (y) {{
+    h = Reshape(x, {{2, 197, {heads}, {size}}})  t = Transpose<perm = [0, 2, 1, 3]>(h)  y = Neg(t)
+}}"""
+
+
+@pytest.mark.parametrize(("size", "status"), [(64, "ok"), (32, "failed")])
+def test_shapes_in_constants_become_small_with_the_sizes(size: int, status: str) -> None:
+    found = _compared(HEADS.format(heads=16, size=64), HEADS.format(heads=1024 // size, size=size))
+    assert found.status == status
+    assert ("at smaller sizes" in found.notes) == (status == "ok")
+
+
+@pytest.mark.parametrize("bounds", ["{20}, {900}", "{-20}, {-1}", "{15}, {31}", "{200}, {500}"])
+def test_bounds_are_not_mistaken_for_others_at_smaller_sizes(bounds: str) -> None:
+    start, end = bounds.split(", ")
+    sliced = "(float[896,64] x) => (y) {{ s = Slice(x, {}, {}, {{0}})  y = Neg(s) }}"
+    other = str(int(start[1:-1]) - 1)
+    assert _compared(sliced.format(start, end), sliced.format(start, end)).ok
+    assert not _compared(sliced.format(start, end), sliced.format(f"{{{other}}}", end)).ok
+
+
+def test_what_divides_a_size_divides_a_smaller_one() -> None:
+    half = """(float[197,64] x) => (y) {{
+        r = Relu(x)  s = Shape<end = 1>(r)  t = Add(s, {{{more}}})  h = Div(t, {{2}})  y = Slice(r, {{0}}, h, {{0}})
+    }}"""
+    assert _compared(half.format(more=0), half.format(more=0)).ok
+    assert not _compared(half.format(more=0), half.format(more=1)).ok
+
+
 def test_sizes_of_weights_are_left_alone() -> None:
     weight = ", ".join(str(i % 7 - 3) for i in range(384))
     product = f"(float[64,128] x) => (y) {{ r = Relu(x)  y = MatMul(r, float[128,3] {{{weight}}}) }}"
