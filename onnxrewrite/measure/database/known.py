@@ -18,7 +18,7 @@ from onnxrewrite.measure.database.rows import Figures, Question, Row, asked, ort
 from onnxrewrite.measure.database.store import HERE, Kept, Store
 from onnxrewrite.measure.timing import Interval
 
-ONE_IN: Final = 20
+ONE_IN: Final = 8
 """Of so many rows of others one is measured again."""
 
 TOLERANCE: Final = 0.1
@@ -148,7 +148,7 @@ class Database:
         return Recalled.of(row.figures, remembered=remembered)
 
     def is_spot(self, question: Question) -> bool:
-        """True for one question in twenty, another one on each machine: nobody who signs rows knows which."""
+        """True for one question in eight, another one on each machine: nobody who signs rows knows which."""
         digest = hashlib.sha256(f"{self.host.name} {question.digest}".encode()).hexdigest()
         return int(digest, 16) % ONE_IN == 0
 
