@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -161,13 +163,17 @@ def test_an_interrupt_of_a_cluster_leaves_a_table_and_no_other_word(zoo, tmp_pat
         shutil.copy(zoo / "gelu.onnx", zoo / f"gelu{number}.onnx")
     words = [sys.executable, "-m", "onnxrewrite", "sweep", "zoo", "--executor", "dask://local", "--jobs", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(words, cwd=tmp_path, text=True, start_new_session=True, **pipes)
-    record = tmp_path / "zoo.swept" / "sweep.jsonl"
-    end = time.monotonic() + 120
-    while not (record.exists() and '"done"' in record.read_text()) and time.monotonic() < end:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
-    out, err = process.communicate(timeout=60)
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # where it is taken already
+            other.bind(("127.0.0.1", 8787))  # the port of another cluster
+            other.listen()
+        process = subprocess.Popen(words, cwd=tmp_path, text=True, start_new_session=True, **pipes)
+        record = tmp_path / "zoo.swept" / "sweep.jsonl"
+        end = time.monotonic() + 120
+        while not (record.exists() and '"done"' in record.read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     told = [line for line in err.splitlines() if not re.search(r"\(\d+ s\)$", line)]  # of progress, on a busy machine
     assert told == ["onnxrewrite: interrupted; nothing was left half done"]

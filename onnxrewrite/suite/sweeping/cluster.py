@@ -105,7 +105,7 @@ def _local(distributed: Any, jobs: int) -> Iterator[Any]:
             n_workers=jobs,
             threads_per_worker=1,
             memory_limit=0,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any port that is free: the usual one may be another cluster's
             silence_logs=logging.CRITICAL,
         )
     with cluster:
