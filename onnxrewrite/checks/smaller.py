@@ -3,8 +3,8 @@
 What a rewrite does to an image it does to a small one, and a convolution over 7 x 7 positions runs in no time.  A size
 that becomes smaller does so in both sides and wherever it stands, in constants that are shapes and bounds, too, and so
 do its multiples: 16 heads of 64 are 1024, of 16 they are 256.  Sizes of weights stay, and so does what attributes say,
-and what is computed with.  No two numbers become one, 2, 3 and 4 divide what they did, and what bounds are compared
-with stays above or below them, so that what differs still does.  What depends on sizes in another way does not run, or
+and what is computed with.  No two numbers become one, 2, 3 and 4 divide what they did, and sizes stay above or below what
+they may be compared with, so that what differs still does.  What depends on sizes in another way does not run, or
 differs, and is checked at its own sizes.
 """
 
@@ -41,6 +41,17 @@ _CLAMPING = frozenset(operators("select"))
 _MOST_BOUNDS = 64
 """So many elements a constant has at the most that gives shapes or bounds."""
 
+_NUMBERS = frozenset(
+    (
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.FLOAT16,
+    )
+)
+"""The dtypes of numbers that a size may be compared with, or divided by."""
+
 _SENTINEL = 2**31
 """A number that is as large is no size."""
 
@@ -56,7 +67,7 @@ def shrunk(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[on
         return
     bounds = {n for model in (before, after) for tensor in _bounds(model) for n in _elements(tensor)}
     fixed = {n for model in (before, after) for n in _fixed(model)}
-    compared = {n for model in (before, after) for n in _compared(model)}
+    compared = {abs(n) for model in (before, after) for n in _compared(model)}  # -20 counts from the end
     sizes = _smaller_sizes(inputs, bounds, fixed, compared)
     if sizes:
         yield _resized(before, sizes), _resized(after, sizes)
@@ -95,7 +106,7 @@ def _smaller_sizes(shapes: Sequence[Sequence[int]], bounds: set[int], fixed: set
     be heads; the length of a sequence has nothing to do with it.
     """
     inputs, last = {d for dims in shapes for d in dims}, {d for dims in shapes for d in dims[-1:]}
-    numbers = {n: n for n in inputs | bounds | fixed}
+    numbers = {n: n for n in inputs | bounds | fixed | compared}
     standing = {n for n in fixed if _is_large(n)}
     for size in sorted(n for n in inputs | bounds if _is_large(n) and n not in standing):
         multiples = {n for n in numbers if n % size == 0 and abs(n) < _SENTINEL}
@@ -121,7 +132,18 @@ def _bounds(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The constants that can be shapes or bounds, and that nothing is computed with."""
     computing = (n for n in model.graph.node if n.domain or n.op_type not in MOVING)
     others = {name for node in computing for name in names_read(node)}
-    yield from (t for t in _integers(model) if t.name not in others)
+    yield from (t for t in _few(model) if t.data_type == onnx.TensorProto.INT64 and t.name not in others)
+
+
+def _compared(model: onnx.ModelProto) -> Iterator[int]:
+    """The numbers that sizes may be compared with: what attributes say, bounds that are taken for the size where they
+    are beyond it, and all that is computed with."""
+    clamping = (n for n in model.graph.node if n.op_type in _CLAMPING)
+    unlike = {t.name for t in _bounds(model)} - {name for node in clamping for name in node.input}
+    for tensor in _few(model):
+        yield from _elements(tensor) if tensor.name not in unlike else ()
+    for attribute in (a for n in model.graph.node for a in n.attribute):
+        yield from (*attribute.ints, attribute.i)
 
 
 def _fixed(model: onnx.ModelProto) -> Iterator[int]:
@@ -129,29 +151,23 @@ def _fixed(model: onnx.ModelProto) -> Iterator[int]:
     bounds = {tensor.name for tensor in _bounds(model)}
     for tensor in model.graph.initializer:
         yield from tensor.dims
-    for tensor in _integers(model):
+    for tensor in _few(model):
         yield from _elements(tensor) if tensor.name not in bounds else ()
     for attribute in (a for n in model.graph.node for a in n.attribute):
         yield from (*attribute.ints, *attribute.t.dims, attribute.i)
 
 
-def _compared(model: onnx.ModelProto) -> Iterator[int]:
-    """The constants with which sizes are compared."""
-    clamping = (n for n in model.graph.node if n.op_type in _CLAMPING)
-    read = {name for node in clamping for name in node.input}
-    for tensor in _integers(model):
-        yield from _elements(tensor) if tensor.name in read else ()
-
-
-def _integers(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def _few(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The constants of a few numbers."""
     for tensor in model.graph.initializer:
         is_inside = tensor.data_location != onnx.TensorProto.EXTERNAL
-        if tensor.data_type == onnx.TensorProto.INT64 and is_inside and math.prod(tensor.dims) <= _MOST_BOUNDS:
+        if tensor.data_type in _NUMBERS and is_inside and math.prod(tensor.dims) <= _MOST_BOUNDS:
             yield tensor
 
 
 def _elements(tensor: onnx.TensorProto) -> list[int]:
-    return [int(n) for n in numpy_helper.to_array(tensor).flat]
+    """The elements that are whole numbers."""
+    return [int(n) for n in numpy_helper.to_array(tensor).flat if math.isfinite(n) and n == int(n)]
 
 
 def _resized(model: onnx.ModelProto, sizes: _Sizes, axis: int = 0) -> onnx.ModelProto:

@@ -338,7 +338,8 @@ def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     producer = value.producer()
     if value.const_value is None and producer is not None and "sparse_value" in producer.attributes:
         return None
-    written = producer.attributes.get("value") if producer is not None and producer.op_type == "Constant" else None
+    is_constant = producer is not None and (producer.domain, producer.op_type) == ("", "Constant")
+    written = producer.attributes.get("value") if producer is not None and is_constant else None
     if value.const_value is None and written is not None and isinstance(written.value, _TENSORS):
         tensor = written.value
         tensor.name = value.name

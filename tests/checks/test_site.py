@@ -246,10 +246,24 @@ def test_shapes_in_constants_become_small_with_the_sizes(size: int, status: str)
 @pytest.mark.parametrize("bounds", ["{20}, {900}", "{-20}, {-1}", "{15}, {31}", "{200}, {500}"])
 def test_bounds_are_not_mistaken_for_others_at_smaller_sizes(bounds: str) -> None:
     start, end = bounds.split(", ")
-    sliced = "(float[896,64] x) => (y) {{ s = Slice(x, {}, {}, {{0}})  y = Neg(s) }}"
+    sliced = "(float[1000,9] x) => (y) {{ s = Slice(x, {}, {}, {{0}})  y = Neg(s) }}"
     other = str(int(start[1:-1]) - 1)
     assert _compared(sliced.format(start, end), sliced.format(start, end)).ok
     assert not _compared(sliced.format(start, end), sliced.format(f"{{{other}}}", end)).ok
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_sizes_stay_above_what_they_may_be_compared_with(opset: int) -> None:
+    """Also bounds that are attributes, and such as are computed."""
+    sliced = {
+        9: "(float[1000,9] x) => (y) {{ s = Slice<starts=[0], ends=[{}], axes=[0]>(x)  y = Neg(s) }}",
+        17: """(float[1000,9] x) => (y) {{
+            n = Shape<end = 1>(x)  b = Sub(n, {{{}}})  s = Slice(x, b, n, {{0}})  y = Neg(s)
+        }}""",
+    }[opset]
+    sides = [parse(sliced.format(bound), opset=opset) for bound in (21, 21, 20)]
+    assert check_site(*sides[:2]).ok
+    assert not check_site(*sides[1:]).ok
 
 
 def test_what_divides_a_size_divides_a_smaller_one() -> None:

@@ -338,3 +338,8 @@ def test_constant_tensor() -> None:
     assert constant_tensor(found["a"]) is None
     assert np.array_equal(constant_tensor(found["w"]).numpy(), [1, 2])  # type: ignore[union-attr]
     assert constant_tensor(found["k"]).numpy() == 2  # type: ignore[union-attr]
+
+
+def test_an_operator_of_another_domain_is_no_constant() -> None:
+    own = ir.node("Constant", [], {"value": ir.tensor([1.0, 2.0])}, domain="own")
+    assert constant_tensor(own.outputs[0]) is None

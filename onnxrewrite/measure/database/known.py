@@ -148,7 +148,7 @@ class Database:
         return Recalled.of(row.figures, remembered=remembered)
 
     def is_spot(self, question: Question) -> bool:
-        """True for one question in eight, another one on each machine: nobody who signs rows knows which."""
+        """True for one question in ``ONE_IN``, another one on each machine: nobody who signs rows knows which."""
         digest = hashlib.sha256(f"{self.host.name} {question.digest}".encode()).hexdigest()
         return int(digest, 16) % ONE_IN == 0
 
