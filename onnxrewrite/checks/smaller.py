@@ -3,8 +3,8 @@
 What a rewrite does to an image it does to a small one, and a convolution over 7 x 7 positions runs in no time.  A size
 that becomes smaller does so in both sides and wherever it stands, in constants that are shapes and bounds, too, and so
 do its multiples: 16 heads of 64 are 1024, of 16 they are 256.  Sizes of weights stay, and so does what attributes say,
-and what is computed with.  No two numbers become one, 2, 3 and 4 divide what they did, and sizes stay above or below what
-they may be compared with, so that what differs still does.  What depends on sizes in another way does not run, or
+and what is computed with.  No two numbers become one, 2, 3 and 4 divide what they did, and sizes stay above or below
+what they may be compared with, so that what differs still does.  What depends on sizes in another way does not run, or
 differs, and is checked at its own sizes.
 """
 
