@@ -8,6 +8,8 @@ number.
 from __future__ import annotations
 
 import functools
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -64,10 +66,36 @@ def is_known(dim: Dim) -> bool:
 
 
 def is_size(dim: Dim) -> bool:
-    """True if ``dim`` is certainly not negative; an expression is if it has no minus in it."""
+    """True if ``dim`` is certainly not negative; an expression is if what it takes away is part of what it has."""
     if isinstance(dim, int):
         return dim >= 0
-    return dim.value is not None and "-" not in dim.value
+    return dim.value is not None and ("-" not in dim.value or _is_no_debt(dim._expr))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _is_no_debt(expression: sympy.Expr) -> bool:
+    """True of a sum in which each term that is taken away is shown to be no more than one that is there, as in
+    ``Min(16, s) - Min(8, s)``, the size of a slice; the last may be no more than all that is left."""
+    terms = expression.as_coefficients_dict()
+    there = {term: count for term, count in terms.items() if count > 0}
+    if not all("-" not in str(term) or (isinstance(term, sympy.floor) and _is_no_debt(*term.args)) for term in there):
+        return False
+    taken = [(term, -count) for term, count in terms.items() if count < 0]
+    for number, (term, count) in enumerate(taken, 1):
+        larger = next((t for t, n in there.items() if n >= count and _is_at_most(term, t)), None)
+        if larger is None:
+            left = sympy.Add(*(t * n / count for t, n in there.items()))
+            return number == len(taken) and _is_at_most(term, left)
+        there[larger] -= count
+    return True
+
+
+def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """True if a size is shown to be no larger than another, whatever the names in them stand for."""
+    smaller, larger = (e.args if isinstance(e, sympy.Min) else (e,) for e in (a, b))
+    if a.is_Symbol and a.name.startswith(_ONE_OF):
+        return all((y.is_Integer and y >= 1) or a.name == _name_of_one(y) for y in larger)
+    return all(any("-" not in str(y - x) for x in smaller) for y in larger)
 
 
 def names_in(dim: ir.SymbolicDim) -> frozenset[str]:
@@ -82,7 +110,7 @@ def _names_in(expression: sympy.Expr | None) -> frozenset[str]:
 
 
 def at_least(dim: Dim) -> int:
-    """A lower bound of a size: what it is where all names are zero, for without a minus it only grows."""
+    """A lower bound of a size: what it is where all names are zero, for what is a size only grows with them."""
     if isinstance(dim, int):
         return dim
     return size_where(dim, 0) or 0 if is_size(dim) else 0
@@ -195,6 +223,8 @@ def minimum(a: Dim, b: Dim) -> Dim:
     for number, other in ((a, b), (b, a)):
         if isinstance(number, int) and at_least(other) >= number:
             return number
+        if number == 1:
+            return ir.SymbolicDim(_name_of_one(_expression(other)))
     return _minimum(a, b)
 
 
@@ -206,12 +236,15 @@ def _minimum(a: Dim, b: Dim) -> Dim:
     return smaller if at_least(smaller) == min(at_least(a), at_least(b)) else UNKNOWN
 
 
-def one_of(size: Dim) -> Dim:
-    """One element of so many, or none of none, for which sympy has no term: a name, the same for the same size."""
-    if at_least(size) > 0 or size == 0:
-        return min(1, at_least(size))
-    is_name = isinstance(size, ir.SymbolicDim) and size.value is not None and size.value.isidentifier()
-    return ir.SymbolicDim(f"_d_of_{size}") if is_name else UNKNOWN
+_ONE_OF = "_d_of_"
+"""One element of so many, or none of none, for which sympy has no term: a name, the same for the same size."""
+
+
+def _name_of_one(size: sympy.Expr) -> str:
+    text = str(size)
+    if text.isidentifier():
+        return _ONE_OF + text
+    return "_".join([_ONE_OF.rstrip("_"), *re.findall(r"\w+", text)[:6], hashlib.sha256(text.encode()).hexdigest()[:8]])
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
@@ -266,10 +299,18 @@ def is_cut_to(dim: Dim, length: Dim) -> bool:
 
 def between(size: Dim, start: Dim, end: Dim) -> Dim:
     """The number of elements from ``start`` to ``end`` of an axis; unknown unless they are shown to be in order."""
-    if not is_known(start) or not is_known(end) or not all(is_size(d) for d in (start, end, plain(end - start))):
-        return UNKNOWN
-    last, first = minimum(size, end), minimum(size, start)
-    return plain(last - first) if is_known(last) and is_known(first) else UNKNOWN
+    first, last = _place(size, start), _place(size, end)
+    count = plain(last - first) if is_known(last) and is_known(first) else UNKNOWN
+    return count if is_size(count) else UNKNOWN
+
+
+def _place(size: Dim, bound: Dim) -> Dim:
+    """Where a bound is, which is counted from the end if it is negative, and may lie beyond either end."""
+    if not isinstance(bound, int):
+        return minimum(size, bound)
+    if abs(bound) >= FAR:
+        return size if bound > 0 else 0
+    return minimum(size, bound) if bound >= 0 else size - minimum(size, -bound)
 
 
 def is_window_to(dims: Sequence[Dim], wanted: Sequence[Dim]) -> bool:

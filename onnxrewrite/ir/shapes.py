@@ -75,7 +75,7 @@ def reshaped(source: Sequence[Dim] | None, target: Sequence[Dim], allowzero: boo
 
 def _negative(dim: Dim) -> bool:
     """True if a dimension is the expression of a negated size."""
-    return isinstance(dim, ir.SymbolicDim) and str(dim).startswith("-")
+    return str(dim).startswith("-") and not dims.is_size(dim)
 
 
 def _expand(context: Context, node: ir.Node) -> None:

@@ -285,48 +285,17 @@ def _bounds(context: Context, node: ir.Node, name: str, index: int) -> list[Dim]
 
 
 def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
-    """The number of elements that ``start:end:step`` takes of an axis; UNKNOWN if that depends on the sizes."""
-    if step is None or not dims.is_known(end) or step == 0:
+    """The number of elements that ``start:end:step`` takes of an axis; UNKNOWN if that cannot be written down."""
+    if step is None or step == 0 or not dims.is_known(start) or not dims.is_known(end):
         return UNKNOWN
-    if not isinstance(start, int):
-        if step != 1:
-            return UNKNOWN
-        return _sliced_from(size, start) if isinstance(end, int) and end >= dims.FAR else dims.between(size, start, end)
-    if isinstance(size, int) and isinstance(end, int):
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
-    if start < 0 and step == 1 and isinstance(end, int) and end >= dims.FAR:
-        return dims.minimum(size, -start) if start < -1 else dims.one_of(size)
-    if step < 0 or (start < 0 and -start > dims.at_least(size)):
+    if step < 0:
         return UNKNOWN
-    if isinstance(end, int) and end >= dims.FAR:
-        end = size
-    elif isinstance(end, int) and end < 0:
-        if dims.at_least(size) < -end:
-            return UNKNOWN
-        end = size + end
-    else:
-        end = dims.minimum(size, end)
-    first = start if start >= 0 else size + start
-    if not dims.is_known(end):
-        return UNKNOWN
-    if isinstance(first, int) and first > dims.at_least(end):
-        return UNKNOWN
-    count = dims.plain(end - first)
-    if not isinstance(first, int) and not isinstance(count, int):
-        return UNKNOWN
-    if isinstance(count, int):
-        return max(0, -(-count // step))
-    return count if step == 1 else dims.plain((count + (step - 1)) // step)
-
-
-def _sliced_from(size: Dim, start: ir.SymbolicDim) -> Dim:
-    """The number of elements from ``start`` on, to the last.  All of n are the last n, where n is 0, too."""
-    if not dims.is_known(start):
-        return UNKNOWN
-    if dims.same_dim(size, dims.plain(start * -1)):
-        return size
-    count = dims.plain(size - start)
-    return count if dims.is_size(start) and dims.is_size(count) else UNKNOWN
+    if not isinstance(start, int) and dims.same_dim(size, dims.plain(start * -1)):
+        start = 0  # all of n are the last n, where n is 0, too
+    count = dims.between(size, start, end)
+    return count if step == 1 or not dims.is_known(count) else dims.plain((count + (step - 1)) // step)
 
 
 def _slice_elements(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,11 +14,14 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from corpus import SHARED_MODELS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onnxrewrite import io
 from onnxrewrite.ir import text
-from onnxrewrite.ir.dims import between, is_cut_to, is_window_to, minimum, same_shape
+from onnxrewrite.ir.dims import between, is_cut_to, is_known, is_size, is_window_to, minimum, plain, same_shape
 from onnxrewrite.ir.facts import Dim, Facts
+from onnxrewrite.ir.symbolic_elements import sliced
 
 CORPUS = SHARED_MODELS
 PATHS = sorted(CORPUS.glob("*/*.onnx"))
@@ -245,6 +249,46 @@ def test_facts_never_guess(graph: str, sizes: tuple[int, int]) -> None:
     }
     inputs = {name: everything[name] for name in used}
     assert lies(model, inputs, {"n": n, "m": m, "h": 5, "w": 8}) == []
+
+
+_S, _P = ir.SymbolicDim("s"), ir.SymbolicDim("p")
+SIZES: list[Dim] = [_S, _S + 2, _S * 2, plain(_P + _S), minimum(_S, 4), 7]
+bounds = st.one_of(st.integers(-5, 9), st.sampled_from([2**63 - 1, -(2**63), _P, plain(_P + _S)]))
+
+
+def number_of(dim: Dim, s: int, p: int) -> int:
+    """A size where names stand for numbers; sympy takes names for positive while it puts in one after the other."""
+    names: dict[str, object] = {"s": s, "p": p, "Min": min, "floor": math.floor}
+    ones = {str(minimum(each, 1)): each for each in SIZES}
+    return int(eval(str(dim), names | {one: min(1, eval(str(of), names)) for one, of in ones.items()}))
+
+
+@given(st.sampled_from(SIZES), bounds, bounds, st.integers(1, 3), st.integers(0, 6), st.integers(0, 6))
+def test_the_size_of_a_slice_is_what_it_takes(size: Dim, start: Dim, end: Dim, step: int, s: int, p: int) -> None:
+    found = sliced(size, start, end, step)
+    if is_known(found):
+        taken = range(*slice(number_of(start, s, p), number_of(end, s, p), step).indices(number_of(size, s, p)))
+        assert number_of(found, s, p) == len(taken)
+        assert is_size(found)
+
+
+@pytest.mark.parametrize(
+    ("graph", "is_known"),
+    [
+        ("a = Slice(x, {8}, {16}, {0})  b = Slice(x, {8}, {16}, {0})  y = Add(a, b)", True),
+        ("a = Slice(x, {1}, {9223372036854775807}, {0})  b = Slice(x, {0}, {-1}, {0})  y = Add(a, b)", True),
+        ("a = Slice(x, {8}, {16}, {0})  b = Slice(x, {8}, {17}, {0})  y = Add(a, b)", False),
+        ("a = Slice(x, {0}, {8}, {0})  b = Slice(x, {8}, {9223372036854775807}, {0})  y = Concat<axis=0>(a, b)", True),
+    ],
+)
+def test_slices_at_the_same_bounds_are_equally_long(graph: str, is_known: bool) -> None:
+    model = text.parse(f"float[n,4] x; {graph}")
+    facts = Facts(model.graph, {"": 17})
+    shape = facts.shape(model.graph.outputs[0])
+    assert shape is not None
+    assert is_known != facts.is_made_up(shape[0])
+    if "Concat" in graph:
+        assert str(shape[0]) == "n"
 
 
 def test_rows_of_a_table_are_all_there_where_its_columns_are() -> None:
