@@ -335,6 +335,10 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
     count = 0
     for sizes in _proposals(free, roles, specs):
         binding = complete({**sizes, **given}, names, derived, specs)
+        if any(binding[n] <= 0 for n in derived):
+            larger = ({n: s if roles[n] == "batch" else s * f for n, s in sizes.items()} for f in _FACTORS)
+            tried = (complete({**each, **given}, names, derived, specs) for each in larger)
+            binding = next((b for b in tried if all(b[n] > 0 for n in derived)), binding)
         key = tuple(binding[name] for name in names)
         if key in seen or min(key, default=0) < 0 or not fits(specs, binding, given):
             continue
@@ -343,6 +347,10 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
         count += 1
         if count >= limit:
             return
+
+
+_FACTORS = (4, 16, 64, 256)
+"""Strides leave nothing of few samples: they become so many times as many."""
 
 
 def typical(specs: Sequence[InputSpec], given: Mapping[str, int], divisor: int = 1) -> Binding:

@@ -257,6 +257,8 @@ def rotary(m: Match, build: Builder) -> Value:
 whole = Joined(x1.term * cos - x2.term * sin, x2.term * cos + x1.term * sin, may_move=True)
 rest = any_of(op.Slice(x, Each("bounds of the rest", at_least=0)), split[2])
 with_rest = op.Concat(*whole.parts, rest, axis=Attr[int]("axis"))
+front = Var("front")
+after_front = op.Concat(front, *whole.parts, axis=Attr[int]("axis"))
 
 _PRODUCTS = "a1 = Mul(x1, c)  a2 = Mul(x2, k)  a = Sub(a1, a2)  b1 = Mul(x2, c)  b2 = Mul(x1, k)  b = Add(b1, b2)"
 _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
@@ -265,7 +267,7 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
 @rule(
     "rotary-by-parts",
     RAISE,
-    any_of(whole.term, with_rest),
+    any_of(whole.term, with_rest, after_front),
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -302,9 +304,25 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
             "y = RotaryEmbedding<rotary_embedding_dim=4>(x, c3, k3)",
             opset=23,
         ),
-        Rejects(
+        Rewrites(
             "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; x1 = Slice(x, {0}, {8}, {3}, {2})"
             "x2 = Slice(x, {1}, {8}, {3}, {2})"
+            f"{_PARTS}",
+            to="float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
+            "t = Transpose<perm=[0,1,2,4,3]>(p)  h = Reshape(t, {0, 0, 0, 8})  c3 = Squeeze(c, {1})"
+            "k3 = Squeeze(k, {1})  y = RotaryEmbedding(h, c3, k3)",
+            opset=23,
+        ),
+        Rewrites(
+            f"float[b,3,s,4] f; float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k;{_HALVES} {_PRODUCTS}"
+            "y = Concat<axis=-1>(f, a, b)",
+            to="float[b,3,s,4] f; float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c3 = Squeeze(c, {1})"
+            "k3 = Squeeze(k, {1})  r = RotaryEmbedding(x, c3, k3)  y = Concat<axis=-1>(f, r)",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; x1 = Slice(x, {1}, {8}, {3}, {2})"
+            "x2 = Slice(x, {0}, {8}, {3}, {2})"
             f"{_PARTS}",
             because="are not what is joined",
             opset=23,
@@ -342,11 +360,16 @@ _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
 )
 def rotary_by_parts(m: Match, build: Builder) -> Value:
     """(x₁·cos - x₂·sin, x₂·cos + x₁·sin) ⟶ RotaryEmbedding(x, cos, sin)."""
+    if after_front in m:
+        axis, rank = m.axis(m.node(after_front), m.rank(x) or 0), m.rank(x) or 0
+        m.require(axis == rank - 1, "Concat goes along another axis", at=x)
+        turned = embedded(m, build, _in_order(m, build, m[x], False), (m[cos], m[sin]))
+        return build.Concat(m[front], turned, axis=-1)
     if with_rest not in m:
         heads = _heads(m, build)
         interleaved, order = whole.is_interleaved(m, heads), whole.order(m, m.rank(heads) or 0)
-        require_parts(m, heads, head_size(m, heads), interleaved)
-        result = embedded(m, build, heads, (m[cos], m[sin]), interleaved=interleaved)
+        in_order = _in_order(m, build, heads, interleaved)
+        result = embedded(m, build, in_order, (m[cos], m[sin]), interleaved=interleaved)
         return result if order is None else build.Transpose(result, perm=order)
     size, rank = head_size(m, m[x]), m.rank(x) or 0
     m.require(m.axis(m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
@@ -354,6 +377,19 @@ def rotary_by_parts(m: Match, build: Builder) -> Value:
     require_parts(m, m[x], kept.start, False)
     m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
     return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)
+
+
+def _in_order(m: Match, build: Builder, heads: Value, interleaved: bool) -> Value:
+    """The heads with x₁ and x₂ where they are joined: neighbours may become halves, and halves neighbours."""
+    size, before = head_size(m, heads), [0] * ((m.rank(heads) or 0) - 1)
+    halves, neighbours = [range(size // 2), range(size // 2, size)], [range(i, size, 2) for i in (0, 1)]
+    if [part.features(m, heads) for part in (x1, x2)] != (halves if interleaved else neighbours):
+        require_parts(m, heads, size, interleaved)
+        return heads
+    apart = build.Reshape(heads, np.array([*before, *((2, size // 2) if interleaved else (size // 2, 2))]))
+    moved = build.Transpose(apart, perm=(*range(len(before)), len(before) + 1, len(before)))
+    ordered: Value = build.Reshape(moved, np.array([*before, size]))
+    return ordered
 
 
 def _heads(m: Match, build: Builder) -> Value:

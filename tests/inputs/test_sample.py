@@ -79,6 +79,13 @@ def test_batch_takes_one_and_more() -> None:
     assert both[0]["seq"] == 7
 
 
+def test_strides_leave_something_of_the_sizes() -> None:
+    frames = "floor(seq/320) - 1"
+    some = [b for b, _ in zip(candidates(specs(("x", FLOAT, ("batch", frames, 8))), {}), range(5), strict=False)]
+    assert len(some) == 5
+    assert all(b["batch"] < 9 and b[frames] == b["seq"] // 320 - 1 > 0 for b in some)
+
+
 def test_given_sizes_are_kept() -> None:
     for binding in candidates(specs(("x", FLOAT, ("batch", "seq", 8))), {"batch": 5}):
         assert binding["batch"] == 5
