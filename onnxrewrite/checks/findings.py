@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypedDict
 
 import numpy as np
+import onnx
 
 from onnxrewrite.inputs.classes import CLASSES
 from onnxrewrite.reference.tolerance import Comparison, finite
@@ -66,10 +68,14 @@ class Fault(NamedTuple):
     Attributes:
         values: The names of the values that it computes.
         end: The place of its last node in the original.
+        model: The original of it.
+        runs: Its runs, by which it can be tried again alone.
     """
 
     values: frozenset[str]
     end: int
+    model: onnx.ModelProto
+    runs: Sequence[Run]
 
 
 @dataclass
@@ -99,7 +105,7 @@ class ModelCheck:
 
     def to_json(self) -> dict[str, Json]:
         """Plain data."""
-        return {name: value for name, value in asdict(self).items() if name != "fault"}
+        return {name: value for name, value in asdict(replace(self, fault=None)).items() if name != "fault"}
 
 
 class OutputFindings(TypedDict):

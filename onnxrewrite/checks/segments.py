@@ -331,3 +331,24 @@ def side_by_side(
             step.made.append(new)
         feeds[:], held[:] = [feeds[i] for i in kept], [held[i] for i in kept]
         yield step
+
+
+def again(model: onnx.ModelProto, runs: Sequence[Run], *, threads: int = 0) -> list[Outputs] | str | None:
+    """The outputs of a segment as another rewritten form computes them, or why there are none.
+
+    It is fed what was fed in these runs; None where it reads something else.
+    """
+    graph, first = _Graph(model), runs[0]
+    fed = [dict(run.feeds) for run in runs]
+    known = described((n for n in first.feeds if n in graph.producers or n in graph.inputs), fed)
+    part = graph.extract(list(first.outputs), known)
+    read, made = ({each.name for each in some} for some in (part.graph.input, part.graph.output))
+    if not read <= known.keys() or not made <= graph.producers.keys() | read:
+        return None
+    session, outputs = _opened(part, threads), list[Outputs]()
+    for run in runs:
+        computed = Segment.computed(session, {name: run.feeds[name] for name in read})
+        if isinstance(computed, str):
+            return computed
+        outputs.append(computed)
+    return outputs

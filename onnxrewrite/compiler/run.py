@@ -220,17 +220,21 @@ class _Run:
     ) -> Key | None:
         """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too.
 
-        Where the first segment that differs can be told, those in it are suspected first, and what is right beyond it
-        is right.
+        Where the first segment that differs can be told, those in it are suspected first, what is right beyond it is
+        right, and no other is run where it can be run alone.
         """
         fault = self._fault(wrong, checked, baseline)
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
             made = self.loop.rewrite(quarantine)
+            if baseline is not None and fault is not None:
+                with self._opened(made.model) as candidate:
+                    is_right = baseline.is_right_at(fault, candidate)
+                if is_right is not None:
+                    return is_right, _suspects(made, fault)
             problems, checked = self.verify(made.model, baseline)
             left = self._fault(made, checked, baseline) if fault and problems else None
-            is_right = not problems or bool(fault and left and left.end > fault.end)
-            return is_right, _suspects(made, left)
+            return not problems or bool(fault and left and left.end > fault.end), _suspects(made, left)
 
         return bisect(_suspects(wrong, fault), guilty, attempt)
 

@@ -21,7 +21,7 @@ from onnxrewrite.checks import segments
 from onnxrewrite.checks.findings import Run
 from onnxrewrite.checks.model import Baseline
 from onnxrewrite.checks.rewrites import SiteChecker
-from onnxrewrite.checks.segments import SegmentRunner, side_by_side
+from onnxrewrite.checks.segments import SegmentRunner, again, side_by_side
 from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.inputs.sample import Sampler, usable
 from onnxrewrite.ir import text
@@ -93,6 +93,18 @@ def test_a_fault_is_in_the_segment_that_differs() -> None:
         assert len(faulty[0].segment.made) < 3 * segments.FEWEST + segments.CHEAP
 
 
+def test_a_segment_runs_again_by_itself() -> None:
+    original = chain()
+    first, second, *_ = side_by_side(original, original, runs_of(original))
+    made = again(chain(change="Identity", at=LAYERS - 1), second.runs)
+    assert isinstance(made, list)
+    for run, outputs in zip(second.runs, made, strict=True):
+        assert outputs.keys() == run.outputs.keys()
+        assert all(np.array_equal(np.asarray(outputs[n]), np.asarray(run.outputs[n])) for n in outputs)
+    assert again(original, [replace(r, feeds={}) for r in second.runs]) is None, "it reads what the first one computes"
+    assert again(first.segment.model, second.runs) is None, "it does not compute what the second one does"
+
+
 def test_segments_are_computed_once() -> None:
     original = chain()
     steps = list(side_by_side(original, original, runs_of(original)))
@@ -109,6 +121,9 @@ def test_a_fault_is_found_by_its_segment(monkeypatch: pytest.MonkeyPatch) -> Non
         rounds.append(set(quarantine))
         return rewrite(self, quarantine)
 
+    checked: list[Any] = []
+    check = Baseline.check
+    monkeypatch.setattr(Baseline, "check", lambda *args: checked.append(args) or check(*args))
     monkeypatch.setattr(RewriteLoop, "rewrite", counted)
 
     def wrong(m: Any, b: Any) -> Any:
@@ -123,12 +138,14 @@ def test_a_fault_is_found_by_its_segment(monkeypatch: pytest.MonkeyPatch) -> Non
     rules = [Rule("wrong", Stage.RAISE, node, wrong), Rule("right", Stage.RAISE, other, right)]
     for limit, line in ((model_check.LARGE, "output x12"), (-1, "segment ")):
         rounds.clear()
+        checked.clear()
         monkeypatch.setattr(model_check, "LARGE", limit)
         result = rw.apply(chain(), rules=rules, only=["wrong", "right"], check="fast")
         assert result.checks.undone.keys() == {("wrong", "a7_5")}
         assert result.checks.undone["wrong", "a7_5"].startswith(line)
         assert result.trace.counts() == {"right": LAYERS}
         assert len(rounds) <= 5, "all, those of the segment, halves of few, all but one"
+        assert len(checked) == 2, "the wrong result and the right one: the segment alone is tried again in between"
 
 
 def test_the_report_says_how_it_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
