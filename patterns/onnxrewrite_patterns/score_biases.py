@@ -47,8 +47,8 @@ _END = "p = Softmax(w)  y = MatMul(p, v)"
 def biases_of_scores(m: Match, build: Builder) -> Value:
     """((q·kᵀ + a) + b) + c ⟶ (q·kᵀ + (a + b)) + c before a Softmax, and likewise a - b."""
     m.require(m.facts.constant(m[kt]) is None, "these are a layer's weights", at=m[kt])
-    below = readers(m.anchor, _ON_THE_WAY, within=_STEPS)
-    m.require(any(n.op_type == "Softmax" for n in below), "these are no scores of attention")
-    m.require(all(n.op_type != "Softmax" for n, _ in m.anchor.uses()), "attention takes two")
+    below = [n.op_type for n in readers(m.anchor, _ON_THE_WAY, within=_STEPS)]
+    m.require("Softmax" in below, "these are no scores of attention")
+    m.require(below[0] != "Softmax", "attention takes two")
     together = build.Add(m[first], m[second]) if summed in m else build.Sub(m[first], m[second])
     return build.Add(m[score], together)
