@@ -253,6 +253,7 @@ class Baseline:
         judge = Judge(fault.model, session, replace(PART, threads=self.threads))
         is_right = all(found.comparison.accept for found in judge.judge(fault.runs, made))
         judge.close()
+        session.close()
         return is_right
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:

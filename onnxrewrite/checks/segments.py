@@ -345,10 +345,14 @@ def again(model: onnx.ModelProto, runs: Sequence[Run], *, threads: int = 0) -> l
     read, made = ({each.name for each in some} for some in (part.graph.input, part.graph.output))
     if not read <= known.keys() or not made <= graph.producers.keys() | read:
         return None
-    session, outputs = _opened(part, threads), list[Outputs]()
+    session = _opened(part, threads)
+    if isinstance(session, str):
+        return session
+    outputs = list[Outputs]()
     for run in runs:
-        computed = Segment.computed(session, {name: run.feeds[name] for name in read})
+        computed = session.run({name: run.feeds[name] for name in read})
         if isinstance(computed, str):
             return computed
-        outputs.append(computed)
+        outputs.append(_copied(computed))
+    session.close()
     return outputs

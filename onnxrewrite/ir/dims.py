@@ -48,7 +48,7 @@ def declared(dim: Dim) -> Dim:
     dim = plain(dim)
     if isinstance(dim, int):
         return dim if dim >= 0 else UNKNOWN
-    if dim.value is None or dim.value in _ANONYMOUS:
+    if dim.value is None or dim.value in _ANONYMOUS or _ONE_OF in dim.value:
         return UNKNOWN
     try:
         if "**" in dim.value or len(dim.value) > _LONGEST:
@@ -110,10 +110,10 @@ def _names_in(expression: sympy.Expr | None) -> frozenset[str]:
 
 
 def at_least(dim: Dim) -> int:
-    """A lower bound of a size: what it is where all names are zero, for what is a size only grows with them."""
+    """A lower bound of a size: what it is where all names are zero, for without a minus it only grows."""
     if isinstance(dim, int):
         return dim
-    return size_where(dim, 0) or 0 if is_size(dim) else 0
+    return 0 if dim.value is None or "-" in dim.value else size_where(dim, 0) or 0
 
 
 @functools.lru_cache(maxsize=1 << 14)

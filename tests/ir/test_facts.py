@@ -19,7 +19,17 @@ from hypothesis import strategies as st
 
 from onnxrewrite import io
 from onnxrewrite.ir import text
-from onnxrewrite.ir.dims import between, is_cut_to, is_known, is_size, is_window_to, minimum, plain, same_shape
+from onnxrewrite.ir.dims import (
+    at_least,
+    between,
+    is_cut_to,
+    is_known,
+    is_size,
+    is_window_to,
+    minimum,
+    plain,
+    same_shape,
+)
 from onnxrewrite.ir.facts import Dim, Facts
 from onnxrewrite.ir.symbolic_elements import sliced
 
@@ -269,7 +279,8 @@ def test_the_size_of_a_slice_is_what_it_takes(size: Dim, start: Dim, end: Dim, s
     if is_known(found):
         taken = range(*slice(number_of(start, s, p), number_of(end, s, p), step).indices(number_of(size, s, p)))
         assert number_of(found, s, p) == len(taken)
-        assert is_size(found)
+        assert is_size(found) or step > 1, "sympy takes whole numbers out of a rounded quotient"
+        assert at_least(found) <= len(taken)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +322,7 @@ def test_symbols_that_meet_in_a_broadcast_are_not_taken_for_equal() -> None:
     assert shape[1] == 4
 
 
-@pytest.mark.parametrize("name", ["?", "None", "", "unk"])
+@pytest.mark.parametrize("name", ["?", "None", "", "unk", "_d_of_n"])
 def test_dimensions_without_a_name_are_not_equal(name: str) -> None:
     model = text.parse("float[a,b] x; y = Relu(x)")
     model.graph.inputs[0].shape = ir.Shape([name, name])
