@@ -21,9 +21,9 @@ import onnx
 
 from onnxrewrite.checks.findings import Fault, ModelCheck, Run
 from onnxrewrite.checks.interface import interface_problems
-from onnxrewrite.checks.judgement import PART, WHOLE, Judge
+from onnxrewrite.checks.judgement import WHOLE, Judge
 from onnxrewrite.checks.parts import Part, compare, in_segments, whole
-from onnxrewrite.checks.segments import SegmentRunner, again
+from onnxrewrite.checks.segments import SegmentRunner
 from onnxrewrite.errors import ModelError, UsageError, reason
 from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
 from onnxrewrite.io.preserved import OVERRIDABLE_SINCE
@@ -243,18 +243,6 @@ class Baseline:
     def _fault_in(self, part: Part) -> Fault:
         made = (place for place, node in enumerate(self.bare.graph.node) if not part.values.isdisjoint(node.output))
         return Fault(part.values, max(made, default=0), part.model, part.runs)
-
-    def is_right_at(self, fault: Fault, candidate: ModelLike) -> bool | None:
-        """True if a candidate is equal in the segment of another one's fault; None where that cannot be run alone."""
-        made = again(as_proto(candidate), fault.runs, threads=self.threads)
-        session = open_session(fault.model, threads=self.threads) if isinstance(made, list) else ""
-        if isinstance(session, str) or not isinstance(made, list):
-            return None
-        judge = Judge(fault.model, session, replace(PART, threads=self.threads))
-        is_right = all(found.comparison.accept for found in judge.judge(fault.runs, made))
-        judge.close()
-        session.close()
-        return is_right
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))

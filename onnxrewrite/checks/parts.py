@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
-from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
+from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, Fault, ModelCheck, OutputCheck, Run
 from onnxrewrite.checks.judgement import PART, Finding, Judge
-from onnxrewrite.checks.segments import side_by_side
+from onnxrewrite.checks.segments import again, side_by_side
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
-from onnxrewrite.runtime.session import Session, is_short_of_memory
+from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Outputs
 
 
@@ -95,6 +95,34 @@ def in_segments(
             segment.waiting,
         )
         judge.close()
+
+
+class Spot:
+    """The segment in which a candidate differed, where others are judged alone; what is known of it is kept.
+
+    Args:
+        fault: The fault.
+        threads: Of sessions; 0 is ONNX Runtime's choice.
+    """
+
+    def __init__(self, fault: Fault, *, threads: int = 0) -> None:
+        self._runs, self._threads = fault.runs, threads
+        self._session = open_session(fault.model, threads=threads)
+        if isinstance(self._session, Session):
+            self._judge = Judge(fault.model, self._session, replace(PART, threads=threads))
+
+    def is_right(self, candidate: onnx.ModelProto) -> bool | None:
+        """True if a candidate is equal there; None where it cannot be run there alone."""
+        made = again(candidate, self._runs, threads=self._threads)
+        if isinstance(self._session, str) or not isinstance(made, list):
+            return None
+        return all(found.comparison.accept for found in self._judge.judge(self._runs, made))
+
+    def close(self) -> None:
+        """Free the memory of both."""
+        if isinstance(self._session, Session):
+            self._judge.close()
+            self._session.close()
 
 
 def compare(part: Part, result: ModelCheck) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -223,20 +223,24 @@ class _Run:
         Where the first segment that differs can be told, those in it are suspected first, what is right beyond it is
         right, and no other is run where it can be run alone.
         """
+        from onnxrewrite.checks.parts import Spot
+
         fault = self._fault(wrong, checked, baseline)
+        spot = None if fault is None else Spot(fault, threads=self.request.threads)
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
             made = self.loop.rewrite(quarantine)
-            if baseline is not None and fault is not None:
+            if spot is not None:
                 with self._opened(made.model) as candidate:
-                    is_right = baseline.is_right_at(fault, candidate)
+                    is_right = spot.is_right(candidate)
                 if is_right is not None:
                     return is_right, _suspects(made, fault)
             problems, checked = self.verify(made.model, baseline)
             left = self._fault(made, checked, baseline) if fault and problems else None
             return not problems or bool(fault and left and left.end > fault.end), _suspects(made, left)
 
-        return bisect(_suspects(wrong, fault), guilty, attempt)
+        with closing(spot) if spot is not None else nullcontext():
+            return bisect(_suspects(wrong, fault), guilty, attempt)
 
     def _fault(self, made: Round, checked: ModelCheck | None, baseline: Baseline | None) -> Fault | None:
         """The place of the first fault; None where it cannot be told."""
