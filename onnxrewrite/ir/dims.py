@@ -223,9 +223,30 @@ def minimum(a: Dim, b: Dim) -> Dim:
     for number, other in ((a, b), (b, a)):
         if isinstance(number, int) and at_least(other) >= number:
             return number
+        if isinstance(number, int) and "-" in str(other):
+            return _shorter(_expression(other), number)
         if number == 1:
             return ir.SymbolicDim(_name_of_one(_expression(other)))
-    return _minimum(a, b)
+    return UNKNOWN if "-" in f"{a}{b}" else _minimum(a, b)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _shorter(piece: sympy.Expr, number: int) -> Dim:
+    """The first ``number`` elements of a piece of an axis, ``Min(e, s) - Min(b, s)``, as a piece of the axis, too."""
+    before = next((-t for t in sympy.Add.make_args(piece) if t.could_extract_minus_sign()), sympy.Integer(0))
+    behind = piece + before
+    whole, end = _uncut_axis(behind)
+    start = _uncut_axis(before)[1] if isinstance(before, sympy.Min) else 1
+    if start is None or (before != sympy.Min(start, whole) if start > 1 else str(before) != _name_of_one(whole)):
+        return UNKNOWN
+    shorter = start + number if end is None else min(start + number, end)
+    return plain(minimum(plain(ir.SymbolicDim(whole)), shorter) - ir.SymbolicDim(before))
+
+
+def _uncut_axis(size: sympy.Expr) -> tuple[sympy.Expr, int | None]:
+    """The axis that is cut at a number in ``Min(c, s)``, and the number; the size itself where it is none."""
+    numbers = [int(each) for each in size.args if each.is_Integer] if isinstance(size, sympy.Min) else []
+    return (sympy.Min(*(e for e in size.args if not e.is_Integer)), numbers[0]) if numbers else (size, None)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -241,7 +262,7 @@ _ONE_OF = "_d_of_"
 
 
 def _name_of_one(size: sympy.Expr) -> str:
-    text = str(size)
+    text = str(_uncut_axis(size)[0])
     if text.isidentifier():
         return _ONE_OF + text
     return "_".join([_ONE_OF.rstrip("_"), *re.findall(r"\w+", text)[:6], hashlib.sha256(text.encode()).hexdigest()[:8]])
@@ -299,13 +320,16 @@ def is_cut_to(dim: Dim, length: Dim) -> bool:
 
 def between(size: Dim, start: Dim, end: Dim) -> Dim:
     """The number of elements from ``start`` to ``end`` of an axis; unknown unless they are shown to be in order."""
+    if isinstance(start, int) and isinstance(end, int) and end < 0 <= start and end > -FAR:
+        lost = minimum(size, start - end)
+        return size - lost if is_known(lost) else UNKNOWN
     first, last = _place(size, start), _place(size, end)
     count = plain(last - first) if is_known(last) and is_known(first) else UNKNOWN
     return count if is_size(count) else UNKNOWN
 
 
 def _place(size: Dim, bound: Dim) -> Dim:
-    """Where a bound is, which is counted from the end if it is negative, and may lie beyond either end."""
+    """The place of a bound, which is counted from the end if it is negative, and may lie beyond either end."""
     if not isinstance(bound, int):
         return minimum(size, bound)
     if abs(bound) >= FAR:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -262,15 +264,19 @@ def test_facts_never_guess(graph: str, sizes: tuple[int, int]) -> None:
 
 
 _S, _P = ir.SymbolicDim("s"), ir.SymbolicDim("p")
-SIZES: list[Dim] = [_S, _S + 2, _S * 2, plain(_P + _S), minimum(_S, 4), 7]
+SIZES: list[Dim] = [_S, _S + 2, _S * 2, plain(_P + _S), minimum(_S, 4), between(_S, 2, 2**63 - 1), between(_S, 1, 4), 7]
 bounds = st.one_of(st.integers(-5, 9), st.sampled_from([2**63 - 1, -(2**63), _P, plain(_P + _S)]))
 
 
 def number_of(dim: Dim, s: int, p: int) -> int:
     """A size where names stand for numbers; sympy takes names for positive while it puts in one after the other."""
-    names: dict[str, object] = {"s": s, "p": p, "Min": min, "floor": math.floor}
-    ones = {str(minimum(each, 1)): each for each in SIZES}
-    return int(eval(str(dim), names | {one: min(1, eval(str(of), names)) for one, of in ones.items()}))
+    names: dict[str, object] = {"s": s, "p": p, "_d_of_s": min(1, s), "Min": min, "floor": math.floor, "F": Fraction}
+
+    def number(of: Dim) -> int:
+        return int(eval(re.sub(r"(?<!\w)\d+", r"F(\g<0>)", str(of)), names))
+
+    names |= {one: min(1, number(of)) for one, of in {str(minimum(each, 1)): each for each in SIZES}.items()}
+    return number(dim)
 
 
 @given(st.sampled_from(SIZES), bounds, bounds, st.integers(1, 3), st.integers(0, 6), st.integers(0, 6))
@@ -289,6 +295,11 @@ def test_the_size_of_a_slice_is_what_it_takes(size: Dim, start: Dim, end: Dim, s
         ("a = Slice(x, {8}, {16}, {0})  b = Slice(x, {8}, {16}, {0})  y = Add(a, b)", True),
         ("a = Slice(x, {1}, {9223372036854775807}, {0})  b = Slice(x, {0}, {-1}, {0})  y = Add(a, b)", True),
         ("a = Slice(x, {8}, {16}, {0})  b = Slice(x, {8}, {17}, {0})  y = Add(a, b)", False),
+        (
+            "c = Slice(x, {5}, {19}, {0})  a = Slice(c, {3}, {11}, {0})  b = Slice(x, {8}, {16}, {0})  y = Add(a, b)",
+            True,
+        ),
+        ("c = Slice(x, {0}, {9}, {0})  a = Slice(c, {1}, {4}, {0})  b = Slice(x, {1}, {4}, {0})  y = Add(a, b)", True),
         ("a = Slice(x, {0}, {8}, {0})  b = Slice(x, {8}, {9223372036854775807}, {0})  y = Concat<axis=0>(a, b)", True),
     ],
 )
