@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -113,10 +114,13 @@ class Spot:
 
     def is_right(self, candidate: onnx.ModelProto) -> bool | None:
         """True if a candidate is equal there; None where it cannot be run there alone."""
-        made = again(candidate, self._runs, threads=self._threads)
-        if isinstance(self._session, str) or not isinstance(made, list):
+        if isinstance(self._session, str):
             return None
-        return all(found.comparison.accept for found in self._judge.judge(self._runs, made))
+        with suppress(MemoryError, ModelError):
+            made = again(candidate, self._runs, threads=self._threads)
+            if isinstance(made, list):
+                return all(found.comparison.accept for found in self._judge.judge(self._runs, made))
+        return None
 
     def close(self) -> None:
         """Free the memory of both."""

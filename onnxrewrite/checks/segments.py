@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -345,14 +346,13 @@ def again(model: onnx.ModelProto, runs: Sequence[Run], *, threads: int = 0) -> l
     read, made = ({each.name for each in some} for some in (part.graph.input, part.graph.output))
     if not read <= known.keys() or not made <= graph.producers.keys() | read:
         return None
-    session = _opened(part, threads)
+    session, outputs = _opened(part, threads), list[Outputs]()
     if isinstance(session, str):
         return session
-    outputs = list[Outputs]()
-    for run in runs:
-        computed = session.run({name: run.feeds[name] for name in read})
-        if isinstance(computed, str):
-            return computed
-        outputs.append(_copied(computed))
-    session.close()
+    with closing(session):
+        for run in runs:
+            computed = session.run({name: run.feeds[name] for name in read})
+            if isinstance(computed, str):
+                return computed
+            outputs.append(_copied(computed))
     return outputs

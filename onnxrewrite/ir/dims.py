@@ -48,7 +48,7 @@ def declared(dim: Dim) -> Dim:
     dim = plain(dim)
     if isinstance(dim, int):
         return dim if dim >= 0 else UNKNOWN
-    if dim.value is None or dim.value in _ANONYMOUS or _ONE_OF in dim.value:
+    if dim.value is None or dim.value in _ANONYMOUS:
         return UNKNOWN
     try:
         if "**" in dim.value or len(dim.value) > _LONGEST:
@@ -92,10 +92,9 @@ def _is_no_debt(expression: sympy.Expr) -> bool:
 
 def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
     """True if a size is shown to be no larger than another, whatever the names in them stand for."""
-    smaller, larger = (e.args if isinstance(e, sympy.Min) else (e,) for e in (a, b))
     if a.is_Symbol and a.name.startswith(_ONE_OF):
-        return all((y.is_Integer and y >= 1) or a.name == _name_of_one(y) for y in larger)
-    return all(any("-" not in str(y - x) for x in smaller) for y in larger)
+        return all((y.is_Integer and y >= 1) or a.name == _name_of_one(y) for y in _compared(b))
+    return all(any("-" not in str(y - x) for x in _compared(a)) for y in _compared(b))
 
 
 def names_in(dim: ir.SymbolicDim) -> frozenset[str]:
@@ -252,9 +251,17 @@ def _uncut_axis(size: sympy.Expr) -> tuple[sympy.Expr, int | None]:
 @functools.lru_cache(maxsize=1 << 14)
 def _minimum(a: Dim, b: Dim) -> Dim:
     """The same of two of which either may be the smaller, written down."""
-    smaller = plain(ir.SymbolicDim(sympy.Min(_expression(a), _expression(b))))
-    # sympy takes names for positive; what it concludes from that does not hold for zero.
-    return smaller if at_least(smaller) == min(at_least(a), at_least(b)) else UNKNOWN
+    given = {*_compared(_expression(a)), *_compared(_expression(b))}
+    smaller = sympy.Min(*given)
+    kept = {*_compared(smaller)}
+    # sympy takes names for positive; what it leaves out for that may be the smaller one where a name is zero.
+    is_shown = kept <= given and all(any(_is_at_most(k, g) for k in kept) for g in given - kept)
+    return plain(ir.SymbolicDim(smaller)) if is_shown else UNKNOWN
+
+
+def _compared(size: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    """The sizes of which one is the smallest; itself where it is none of these."""
+    return tuple(size.args) if isinstance(size, sympy.Min) else (size,)
 
 
 _ONE_OF = "_d_of_"
