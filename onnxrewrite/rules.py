@@ -11,7 +11,7 @@ from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
 from onnxrewrite.ir.min_cut import Cut
 from onnxrewrite.ir.operators import TRAITS, operators
-from onnxrewrite.ir.splat import uniform
+from onnxrewrite.ir.splat import fill_of, uniform
 from onnxrewrite.ir.views import (
     END,
     Gather,
@@ -134,6 +134,7 @@ __all__ = [
     "axis_of",
     "einsum_labels",
     "epsilon",
+    "fill_of",
     "gather_of",
     "input_of",
     "inputs_of",

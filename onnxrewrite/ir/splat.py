@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.views import input_of, inputs_of
+from onnxrewrite.system.arrays import Array
 
 _VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
 """They repeat and rearrange elements."""
@@ -32,6 +34,9 @@ def uniform(facts: Facts, value: ir.Value | None, used: list[ir.Node], far: int 
     if node is None or node.domain:
         return None
     used.append(node)
+    if node.op_type == "ConstantOfShape":
+        filled: Number = fill_of(node).item()
+        return filled
     if node.op_type in _VIEWS:
         return uniform(facts, input_of(node), used, far - 1)
     if node.op_type != "Where":
@@ -40,3 +45,9 @@ def uniform(facts: Facts, value: ir.Value | None, used: list[ir.Node], far: int 
     if condition is not None:
         return choices[0] if condition else choices[1]
     return choices[0] if choices[0] == choices[1] else None
+
+
+def fill_of(node: ir.Node) -> Array:
+    """The number that a ConstantOfShape fills its result with, of shape []."""
+    value = node.attributes.get("value")
+    return np.zeros((), np.float32) if value is None else value.as_tensor().numpy().reshape(())

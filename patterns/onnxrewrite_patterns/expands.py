@@ -162,13 +162,10 @@ def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
     return any(_fill(v, node) is not None for v in inputs_of(node)) or "no operand is a ConstantOfShape"
 
 
-def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
+def _fill(value: Value | None, reader: ir.Node) -> Array | None:
     """The number that a ConstantOfShape fills its result with; None for another operator."""
     node = made_by(value, "ConstantOfShape")
-    if node is None or node.graph is not reader.graph:
-        return None
-    zero = ir.tensor(np.zeros(1, np.float32))
-    return node.attributes["value"].as_tensor() if "value" in node.attributes else zero
+    return None if node is None or node.graph is not reader.graph else fill_of(node)
 
 
 filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
@@ -199,7 +196,7 @@ def fill_into_elementwise(m: Match, build: Builder) -> Value:
     operands: list[Value | None] = []
     for value in inputs_of(node):
         number, source = _fill(value, node), made_by(value, "ConstantOfShape")
-        operands.append(value if number is None else build.const(number.numpy().reshape(()), like=value))
+        operands.append(value if number is None else build.const(number, like=value))
         if source is not None and number is not None:
             m.cover(source, *passed(value))
     (made,) = build.again(node, *operands)
@@ -233,7 +230,7 @@ def _number(value: Value, reader: ir.Node, facts: Facts) -> tuple[Array, Value] 
     fill, node = _fill(value, reader), made_by(value, "Expand", "ConstantOfShape")
     if node is None or node.graph is not reader.graph:
         return None
-    array = fill.numpy() if fill is not None else facts.constant(m) if (m := input_of(node)) is not None else None
+    array = fill if fill is not None else facts.constant(m) if (m := input_of(node)) is not None else None
     return None if array is None or array.size != 1 else (array, inputs_of(node)[-1])
 
 
