@@ -95,14 +95,38 @@ def test_how_graphs_differ(a: str, b: str, difference: str):
 
 
 def test_classes_are_told_from_the_nearest_larger_one():
-    relu, neg, both = portraits("float x; y = Relu(x)", "float x; y = Neg(x)", "float x; a = Relu(x)  y = Neg(a)")
-    made = drift.rows({"a-static": neg, "b-static": relu, "c-static": relu, "d-static": both, "a-dynamic": both})
+    graphs = {
+        "a-static": "float[4] x; y = Neg(x)",
+        "b-static": "float[4] x; y = Relu(x)",
+        "c-static": "float[4] x; y = Relu(x)",
+        "d-static": "float[4] x; a = Relu(x)  y = Neg(a)",
+        "a-dynamic": "float[4] x; a = Relu(x)  y = Neg(a)",
+    }
+    models = {name: ir.to_proto(text.parse(graph, opset=17)) for name, graph in graphs.items()}
+    made = drift.rows(dict(zip(graphs, portraits(*graphs.values()), strict=True)), models)
     assert [(r["class"], r["exports"], r["which"], r["difference"]) for r in made] == [
         ("static 1", 2, "b c", ""),
         ("static 2", 1, "a", "from 1: +1 Neg -1 Relu; Neg(x) for Relu(x)"),
         ("static 3", 1, "d", "from 1: +1 Neg; Neg(Relu(…)) for nothing"),
         ("dynamic 1", 1, "a", ""),
     ]
+    assert [r["apart, as used"] is None for r in made] == [True, False, False, True]
+
+
+def test_what_exports_compute_is_compared():
+    seen = "float[2,4] x; bool[2,4] m;"
+    lowest, zero, doubled = (
+        ir.to_proto(text.parse(f"{seen} {graph}", opset=17))
+        for graph in (
+            "a = Where(m, x, -3e38)  y = Softmax(a)",
+            "a = Where(m, x, -inf)  p = Softmax(a)  n = IsNaN(p)  y = Where(n, 0.0, p)",
+            "a = Where(m, x, -3e38)  p = Softmax(a)  y = Mul(p, 2.0)",
+        )
+    )
+    used, masked = drift.gaps(lowest, zero)
+    assert used < 1e-6
+    assert masked == 1.0
+    assert drift.gaps(lowest, doubled) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
 @pytest.mark.parametrize("network", drift.networks())
