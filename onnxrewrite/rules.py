@@ -70,7 +70,7 @@ from onnxrewrite.pattern.terms import (
 )
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.registry import rules_of
-from onnxrewrite.rewrite.reshape import new_axes, reshape_target, reshaped_as
+from onnxrewrite.rewrite.reshape import new_axes, reshape_target, reshaped_as, reshaped_to
 from onnxrewrite.rewrite.rule import (
     CANONICALIZE,
     LOWER,
@@ -163,6 +163,7 @@ __all__ = [
     "reduce_of",
     "reshape_target",
     "reshaped_as",
+    "reshaped_to",
     "resolve",
     "rule",
     "rules_of",

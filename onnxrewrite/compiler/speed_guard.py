@@ -8,6 +8,7 @@ another one is told what that one chose.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +20,7 @@ from onnxrewrite.checks.rewrite_log import Verdicts
 from onnxrewrite.compiler.loop import Clock, RewriteLoop, Round
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.compiler.result import Speed
-from onnxrewrite.errors import NOT_RUN, reason
+from onnxrewrite.errors import NOT_RUN, ModelError, reason
 from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
@@ -150,10 +151,13 @@ class SpeedGuard:
         slow = self._brakes(made.trace, rewrite, most) if seen is not None and is_slower(seen, most) else []
         if slow and seen is not None:
             takes = "costs {:.2f} times what the original does" if self.speed.cost else _TAKES
-            reason = f"with it the model {takes.format(seen.median)}"
+            takes = takes.format(seen.median) if math.isfinite(seen.median) else "does not open as it is optimized"
+            reason = f"with it the model {takes}"
             self.speed.slower |= dict.fromkeys(slow, reason)
             self._loop.without |= set(slow)
             return True
+        if seen is not None and math.isinf(seen.median):
+            raise ModelError("ONNX Runtime does not open the result as it optimizes it; disable its optimizations")
         self.speed.ratio = seen
         self._choose_level(made.model)
         self._remember(made.model)
@@ -223,11 +227,17 @@ class SpeedGuard:
         return Setting(self._target.provider, self._request.threads)
 
     def _timed(self, model: ir.Model) -> Interval | None:
+        """Time or cost to the original's; infinite where it does not open as ONNX Runtime optimizes it."""
+        from onnxrewrite.measure.ab_timing import Unopened
+        from onnxrewrite.measure.timing import Interval
         from onnxrewrite.runtime.references import by_reference
 
         assert self._kernels is not None
         with by_reference(model) as candidate:
-            return self._kernels.models.against(candidate)
+            try:
+                return self._kernels.models.against(candidate)
+            except Unopened:
+                return Interval(math.inf, math.inf, math.inf)
 
     def _brakes(self, trace: Trace, rewrite: Callable[[], Round], most: float) -> list[str]:
         """The rules to leave out of a result that is slower than the original: the one that makes it so, all of them

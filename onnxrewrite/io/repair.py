@@ -17,7 +17,7 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.io import fields
 from onnxrewrite.ir import protos
 from onnxrewrite.ir.graph import subgraphs
-from onnxrewrite.ir.names import Names, repeated
+from onnxrewrite.ir.names import Names, rename, repeated
 from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import latest_version, newest_opset, normal_domain, schema, standard_domains
 
@@ -356,15 +356,6 @@ def _unique_values(graphs: Sequence[ir.Graph]) -> list[str]:
             taken.add(new)
             renamed.append((old, new))
     return _told("value", renamed)
-
-
-def rename(value: ir.Value, name: str) -> None:
-    """Rename a value, but not its tensor: other models may share that."""
-    tensor = value.const_value
-    old = tensor.name if tensor is not None else None
-    value.name = name
-    if tensor is not None:
-        tensor.name = old
 
 
 def _unique_nodes(graphs: Sequence[ir.Graph]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import onnx_ir as ir
+
 
 class Names:
     """Names in use.
@@ -42,3 +44,12 @@ def repeated(names: Iterable[str]) -> str | None:
             return name
         seen.add(name)
     return None
+
+
+def rename(value: ir.Value, name: str) -> None:
+    """Rename a value, but not its tensor: other models may share that."""
+    tensor = value.const_value
+    old = tensor.name if tensor is not None else None
+    value.name = name
+    if tensor is not None:
+        tensor.name = old

@@ -32,7 +32,7 @@ from onnxrewrite.measure.timing import (
     ratio,
 )
 from onnxrewrite.runtime import references
-from onnxrewrite.runtime.session import skeleton, weight_bytes
+from onnxrewrite.runtime.session import is_short_of_memory, skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
 from onnxrewrite.system import resources
 
@@ -63,6 +63,10 @@ _MEMORY = 0.75
 """The share of the free memory that both models may take."""
 
 _NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+class Unopened(ModelError):
+    """A candidate does not open as ONNX Runtime optimizes it, and the original does."""
 
 
 class Comparison(Protocol):
@@ -131,7 +135,8 @@ class ABTiming:
         where one is not known and may not be measured.
 
         Raises:
-            ModelError: They do not fit into the memory.
+            ModelError: They do not fit into the memory, or the original does not run.
+            Unopened: A candidate does not open.
         """
         timed = dict[int, Figures]()
 
@@ -156,7 +161,7 @@ class ABTiming:
         if not least:
             return []
         original = self._opened()  # first: it says whether they fit into the memory
-        runners = {str(i): open_runner(c, self.workload.feeds, self.setting) for i, c in enumerate(candidates)}
+        runners = {str(i): self._runner_of(c) for i, c in enumerate(candidates)}
         tasks, seconds = {"": original, **runners}, self.allowance.share(SECONDS * len(candidates))
         with self.allowance.spending():
             timings = interleave(tasks, seconds=seconds, least=least, enough=self._is_precise)
@@ -192,6 +197,12 @@ class ABTiming:
                 )
             self._runner = open_runner(self.original, self.workload.feeds, self.setting)
         return self._runner
+
+    def _runner_of(self, candidate: onnx.ModelProto | str) -> Runner:
+        try:
+            return open_runner(candidate, self.workload.feeds, self.setting)
+        except ModelError as error:
+            raise error if is_short_of_memory(str(error)) else Unopened(str(error)) from error
 
     def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
         """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level

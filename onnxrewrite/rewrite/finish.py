@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx_ir as ir
 
 from onnxrewrite.ir.calls import forget_types
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.names import Names, rename
 from onnxrewrite.rewrite.edit import share_constants
 from onnxrewrite.rewrite.legality import sized
+
+_MADE_UP = re.compile(r"(_new_shape|_token_\d+)+$")
+"""What ONNX Runtime adds to a name, of the shape of fused Reshapes, and of anything that it makes."""
 
 
 def finish(model: ir.Model, *, keep_types: bool) -> None:
@@ -25,7 +31,21 @@ def finish(model: ir.Model, *, keep_types: bool) -> None:
                 elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
         share_constants(graph)
+        _leave_names(graph)
     forget_types(model)
+
+
+def _leave_names(graph: ir.Graph) -> None:
+    """Rename constants that are called as ONNX Runtime calls what it makes when it optimizes a model.
+
+    It does not look at all other names then, and does not open a model in which such a one is taken.  Files that it, or
+    one of its tools, wrote have such names.
+    """
+    names = Names(graph.initializers)
+    for constant in list(graph.initializers.values()):
+        plain = _MADE_UP.sub("", constant.name or "")
+        if plain != constant.name and not constant.is_graph_input():
+            rename(constant, names.fresh(f"{plain}_constant"))
 
 
 def has_inner_types(model: ir.Model) -> bool:

@@ -72,8 +72,30 @@ def reshaped_as(
     wanted, own = m.shape(out), made_by(out, "Reshape")
     if wanted is None:
         m.refuse("the rank of the result is not known", at=out)
-    m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
     spelled = m.facts.elements(m.operand(own, 1)) if own is not None else spelled
+    return reshaped_to(m, build, source, wanted, at=out, spelled=spelled)
+
+
+def reshaped_to(
+    m: Match,
+    build: Builder,
+    source: ir.Value,
+    wanted: Sequence[Dim],
+    *,
+    at: ir.Value,
+    spelled: Sequence[Dim] | None = None,
+) -> ir.Value:
+    """``source`` in a shape, by a constant target; or with axes of size 1 that come or go.
+
+    Args:
+        m: The match.
+        build: Its builder.
+        source: What is reshaped.
+        wanted: The shape.
+        at: Where the match is refused if there is no such target.
+        spelled: A target that gives this shape in the model, if any.
+    """
+    m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=at)
     found = reshape_target(m.shape(source), wanted, spelled)
     if found is None and (added := new_axes(m.shape(source), wanted)) is not None:
         return build.Unsqueeze(source, axes=added)
@@ -81,5 +103,5 @@ def reshaped_as(
         return build.Squeeze(source, axes=removed)
     if found is None:
         shown = f"[{', '.join(map(str, m.shape(source) or '?'))}] to [{', '.join(map(str, wanted))}]"
-        m.refuse(f"no constant target turns {shown}", at=out)
+        m.refuse(f"no constant target turns {shown}", at=at)
     return build.Reshape(source, shape=np.array(found, np.int64))

@@ -13,7 +13,7 @@ from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS)
 part = Scalar("one part")
-total = AnyNode(op_types=("ReduceSum",))
+total = AnyNode(op_types=("ReduceSum", "ReduceSumSquare"))
 mean_of_sum = total * part
 
 
@@ -33,6 +33,10 @@ mean_of_sum = total * part
             "float[n,4] x; s = ReduceSum<keepdims=0>(x, {1})  y = Div(s, 4.0)",
             to="float[n,4] x; y = ReduceMean<axes=[1], keepdims=0>(x)",
         ),
+        Rewrites(
+            "float[n,4] x; s = ReduceSumSquare<axes=[1]>(x)  y = Div(s, 4.0)",
+            to="float[n,4] x; q = Mul(x, x)  y = ReduceMean<axes=[1]>(q)",
+        ),
         Rejects("float[n,4] x; s = ReduceSum(x, {1})  y = Div(s, 3.0)", because="not the part of one of 4"),
         Rejects("float[n,4] x; s = ReduceSum(x, {0})  y = Div(s, 4.0)", because="is not known how many"),
         Rejects(
@@ -43,7 +47,7 @@ mean_of_sum = total * part
     ),
 )
 def mean_from_sum(m: Match, build: Builder) -> Value:
-    """ReduceSum(x)/n ⟶ ReduceMean(x), where n elements are added up."""
+    """ReduceSum(x)/n ⟶ ReduceMean(x), where n elements are added up, and ReduceSumSquare(x)/n ⟶ ReduceMean(x·x)."""
     found = reduce_of(m.facts, m.node(total))
     if isinstance(found, str):
         m.refuse(found)
@@ -51,7 +55,9 @@ def mean_from_sum(m: Match, build: Builder) -> Value:
     m.require(dtype in FLOATS, "what is added up is no float", at=found.source)
     m.require(m.rank(m.anchor) == m.rank(total), "the divisor has more dimensions than the sum")
     require_part(m, found.source, found.axes, m[part])
-    return mean(m, build, found.source, found.axes, found.keepdims)
+    is_of_squares = m.node(total).op_type == "ReduceSumSquare"
+    source = build.Mul(found.source, found.source) if is_of_squares else found.source
+    return mean(m, build, source, found.axes, found.keepdims)
 
 
 def require_part(m: Match, source: Value, axes: tuple[int, ...], share: float) -> None:
@@ -111,13 +117,26 @@ pool = op.GlobalAveragePool(x)
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites("float[b,n,4] x; y = GlobalAveragePool(x)", to="float[b,n,4] x; y = ReduceMean<axes=[2]>(x)"),
+        Rewrites(
+            "float[b,n,4,4] x; p = GlobalAveragePool(x)  y = Sub(x, p)",
+            to="float[b,n,4,4] x; p = ReduceMean<axes=[2,3]>(x)  y = Sub(x, p)",
+        ),
         Rejects("float[b,n,4,4] x; y = GlobalAveragePool(x)", because="it pools a picture"),
     ),
 )
 def mean_from_pool(m: Match, build: Builder) -> Value:
-    """GlobalAveragePool(x) ⟶ ReduceMean(x) of one axis."""
-    m.require(m.rank(x) == 3, "it pools a picture", at=x)
-    return mean(m, build, m[x], (2,), keepdims=True)
+    """GlobalAveragePool(x) ⟶ ReduceMean(x) of one axis, or where a normalization needs it."""
+    rank = m.rank(x)
+    m.require(rank == 3 or (rank == 4 and is_of_normalization(m[x], m.anchor)), "it pools a picture", at=x)
+    return mean(m, build, m[x], tuple(range(2, rank or 0)), keepdims=True)
+
+
+def is_of_normalization(source: Value, average: Value) -> bool:
+    """True for a mean that what it is of is centred by, or that is one of squares."""
+    centred = (n for n in average.consumers() if n.op_type == "Sub" and source in n.inputs)
+    square = made_by(source, "Mul", "Pow")
+    is_square = square is not None and (square.op_type == "Pow" or square.inputs[0] is square.inputs[1])
+    return is_square or next(centred, None) is not None
 
 
 of_picture = AnyNode(op_types=("ReduceMean",))
@@ -134,6 +153,7 @@ of_picture = AnyNode(op_types=("ReduceMean",))
             "float[b,n,4,4] x; y = ReduceMean<axes=[2,3], keepdims=0>(x)",
             to="float[b,n,4,4] x; p = GlobalAveragePool(x)  y = Squeeze(p, {2, 3})",
         ),
+        Rejects("float[b,n,4,4] x; m = ReduceMean<axes=[2,3]>(x)  y = Sub(x, m)", because="belongs to a normalization"),
         Rejects("float[b,n,4,4] x; y = ReduceMean<axes=[1,2]>(x)", because="not those of a picture"),
         Rejects("float[b,n,4] x; y = ReduceMean<axes=[2]>(x)", because="not those of a picture"),
     ),
@@ -145,5 +165,6 @@ def pool_from_mean(m: Match, build: Builder) -> Value:
         m.refuse(found)
     m.require(m.dtype(found.source) in FLOATS, "x is no float", at=found.source)
     m.require(m.rank(found.source) == 4 and sorted(found.axes) == [2, 3], "the axes are not those of a picture")
+    m.require(not is_of_normalization(found.source, m.anchor), "it belongs to a normalization", at=found.source)
     made: Value = build.GlobalAveragePool(found.source)
     return made if found.keepdims else build.Squeeze(made, axes=(2, 3))

@@ -18,7 +18,7 @@ import onnxrewrite as rw
 from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.compiler.result import Speed
 from onnxrewrite.compiler.speed_guard import SpeedGuard
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.measure import ab_timing, timing
 from onnxrewrite.measure.choice import Weighed
 from onnxrewrite.measure.region_timing import RegionTiming
@@ -91,6 +91,33 @@ def test_a_rule_that_slows_the_whole_down_is_left_out(model: Path) -> None:
     assert list(result.speed.slower) == ["longer-at-once"]
     assert result.speed.ratio is not None
     assert result.speed.binding == {"batch": 1}
+
+
+def without_tan(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    """What has a Tan runs, and does not open optimized."""
+    own = ab_timing.open_runner
+
+    def opened(model, *arguments):
+        if "Tan" in {n.op_type for n in (onnx.load(model) if isinstance(model, str) else model).graph.node}:
+            raise ModelError(error)
+        return own(model, *arguments)
+
+    monkeypatch.setattr(ab_timing, "open_runner", opened)
+
+
+def test_a_result_that_does_not_open_as_it_is_optimized_is_mended(model: Path, monkeypatch) -> None:
+    without_tan(monkeypatch, "the model does not open in ONNX Runtime: Attempt to replace the existing tensor")
+    result = apply(model, LONGER, HARMLESS)
+    assert operators(result) == PLAIN
+    assert result.speed.slower == {"harmless": "with it the model does not open as it is optimized"}
+    assert result.speed.ratio is not None
+
+
+def test_a_shortage_of_memory_is_not_the_result_s_fault(model: Path, monkeypatch) -> None:
+    without_tan(monkeypatch, "the model does not open in ONNX Runtime: Failed to allocate memory")
+    result = apply(model, HARMLESS)
+    assert operators(result) == ["Relu", "Sigmoid", "Tan"]
+    assert "Failed to allocate memory" in result.speed.skipped
 
 
 def product(tmp_path: Path) -> Path:
