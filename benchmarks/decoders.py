@@ -10,8 +10,8 @@
    onnxruntime-genai's builder and mobius make of the same weights, by turns in one process, on one thread.  Goals: at
    most 0.55 of the export's time, and 0.97 of the faster of the builders'.
 
-Needs torch, transformers, optimum-onnx and onnxruntime-genai; the builders are compared with where they run, with
-the version of Transformers that is installed.
+Needs torch, transformers and onnxruntime-genai, and for TorchScript optimum-onnx, which wants Transformers 4; the
+builders want Transformers 5.  Without optimum-onnx, the larger Llama is exported by torch.export.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from onnxrewrite.suite.decoders.genai_config import Special
 from onnxrewrite.suite.decoders.genai_conversion import GenaiFolder, GenaiSettings, genai
 from onnxrewrite.suite.decoders.genai_run import continued
 
-TOKENS, CONTEXT, PAST = 128, 256, 1000
+TOKENS, CONTEXT, PAST, HEAD = 128, 256, 1000, 64
 TIE = 1e-5
 """Two tokens whose logits differ by less than this part of the range of logits are tied."""
 
@@ -158,8 +158,7 @@ def _step(session: ort.InferenceSession, past: int, *, shared: bool) -> Callable
         if given.name in feeds:
             binding.bind_ortvalue_input(given.name, ort.OrtValue.ortvalue_from_numpy(feeds[given.name]))
             continue
-        heads, size = given.shape[1], given.shape[3]
-        numbers = rng.standard_normal((1, heads, past + shared, size), np.float32)
+        numbers = rng.standard_normal((1, given.shape[1], past + shared, HEAD), np.float32)
         value = ort.OrtValue.ortvalue_from_numpy(numbers)
         binding.bind_ortvalue_input(given.name, value)
         if shared:
@@ -188,7 +187,7 @@ def _sides(folder: Path, size: dict[str, int]) -> Iterator[tuple[str, Callable[[
     """The export, the same without shared buffers, and with them."""
     exports = _exports()
     model, path, out = exports.decoder("llama", **size), folder / "model.onnx", folder / "genai"
-    exports.export(model, path, "torchscript")
+    exports.export(model, path, "torchscript" if exports.can_trace() else "dynamo")
     made = genai(path, out, GenaiSettings(special=Special(context=2048, eos=(2,)), check="fast"))
     assert made.shared
     yield "export", _step(_session(path), PAST, shared=False)
@@ -224,7 +223,7 @@ def _built(model: Any, folder: Path) -> Path:
 
 def speed(report: Report, quick: bool, rounds: int) -> None:
     """A decode step, before and after."""
-    size = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64}
+    size = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": HEAD}
     size |= {"intermediate_size": 2816, "num_hidden_layers": 2 if quick else 8}
     size |= {"max_position_embeddings": 2048}
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ positions and the past of each layer, and which returns logits and the present o
 and the mask, and it returns logits.
 """
 
+import importlib
 import shutil
 import tempfile
 import types
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import torch
 import transformers as hf
-from optimum.exporters.onnx import onnx_export_from_model
 from torch import nn
 from transformers.cache_utils import DynamicCache
 
@@ -204,8 +204,19 @@ def _stepwise(model: hf.PreTrainedModel, path: Path, positioned: bool) -> None:
         torch.onnx.export(Step(model, positioned), tuple(arguments), path, **how)
 
 
+def can_trace() -> bool:
+    """True if optimum is there, beside a Transformers that it knows."""
+    try:
+        importlib.import_module("optimum.exporters.onnx")
+    except ImportError:
+        return False
+    return True
+
+
 def _traced(model: hf.PreTrainedModel, path: Path, task: str) -> None:
-    """By optimum, which makes networks traceable."""
+    """By optimum, which makes networks traceable; it wants an older Transformers than builders of models do."""
+    from optimum.exporters.onnx import onnx_export_from_model
+
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         onnx_export_from_model(model, folder, task=task, do_validation=False)

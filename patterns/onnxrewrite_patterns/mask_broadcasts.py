@@ -118,7 +118,7 @@ def _without_copies(build: Builder, value: Value, array: Array) -> Value:
 
 
 def _without_axes(m: Match, build: Builder, value: Value, source: Value) -> Value:
-    """What a view makes of its source, without the axes in front of two others, if these are all of size 1."""
+    """The result of a view of its source, without the axes in front of two others, if these are all of size 1."""
     wanted = m.shape(value) or ()
     axes = new_axes(m.shape(source), wanted[-2:]) if len(wanted) > 2 and set(wanted[:-2]) == {1} else None
     if axes is None:

@@ -32,7 +32,7 @@ _SCALE = "{1.0, 2.0, 3.0}"
 
 @dataclass
 class _Move:
-    """How values become those of the shape that the view makes.
+    """The way in which values become those of the shape that the view makes.
 
     Attributes:
         before: The sizes below the view, of which axes of size 1 may be elsewhere after it.
@@ -87,7 +87,7 @@ class _Move:
             f"float[b,16,8,8] x; p = GlobalAveragePool(x)  n = Squeeze(p, {{2, 3}})  w = Mul(x, x)  {_STATISTICS}"
             "  u = Reshape(c, {0, 16, 1, 1})  y = Div(x, u)",
             to="float[b,16,8,8] x; p = GlobalAveragePool(x)  w = Mul(x, x)  q = ReduceMean<axes=[2,3], keepdims=1>(w)"
-            "  s = Mul(p, p)  v = Sub(q, s)  c = Max(v, 0.0)  y = Div(x, c)",
+            "  s = Mul(p, p)  v = Sub(q, s)  c = Max(v, float[1,1,1,1] {0.0})  y = Div(x, c)",
         ),
         Rewrites(
             f"float[b,3] x; a = Unsqueeze(x, {{1, 2}})  s = Sqrt(a)  d = Div(float[1,1,1,3] {_SCALE}, s)"
@@ -124,7 +124,7 @@ def returning_axes(m: Match, build: Builder) -> Value:
 
 
 def _move(m: Match) -> _Move:
-    """What the view does, which is about axes of size 1 alone."""
+    """The move that the view makes, which is of axes of size 1 alone."""
     node = m.node(view)
     before, after = m.shape(m.operand(node)), m.shape(view)
     if before is None or after is None:
@@ -148,7 +148,7 @@ def _is_there(m: Match, leaf: Value, new: Value) -> bool:
 
 
 def _moved_leaf(m: Match, build: Builder, leaf: Value, move: _Move) -> Value:
-    """What goes into the arithmetic, in its shape after the move."""
+    """The operand of the arithmetic in its shape after the move."""
     array, shape = m.facts.constant(leaf), m.shape(leaf)
     if shape is None:
         m.refuse("a rank is not known", at=leaf)

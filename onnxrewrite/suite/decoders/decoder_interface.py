@@ -22,6 +22,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.ir.operators import operators
+from onnxrewrite.pattern.paths import path_through
 from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS, PRODUCTS
 from onnxrewrite.suite.decoders.caches import Cache, caches_of
 from onnxrewrite.suite.decoders.cones import above, below
@@ -36,6 +37,10 @@ CUSTOMARY = {
 
 _MOVES = (*operators("view"), "Cast", "Identity")
 _SHIFTS = ("Add", "Sub")
+_COPIES = (*operators("view repeat"), "Cast", "Identity")
+_LOOKUPS = dict.fromkeys(("Gather", "GatherND", "GatherElements", "GatherBlockQuantized"), (0, 1))
+_LOOKUPS |= {"EmbedLayerNormalization": (2, 0)}
+"""What chooses from a table: the inputs of the table, and of what chooses."""
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}
 _TURNS = frozenset(("RotaryEmbedding", *operators(marks="periodic")))
@@ -140,11 +145,14 @@ class _Finder:
         return chosen, last if isinstance(last, int) else words
 
     def _is_position(self, value: ir.Value, ids: str) -> bool:
-        """True for integers of the shape of the ids that choose from a table, or are turned into angles."""
+        """True for integers of the shape of the ids that choose from a table, or are turned into angles, and are no mask
+        that positions are counted by."""
         if value.dtype not in _INTEGERS or value.shape is None or len(value.shape) != 2:
             return False
         (of_ids,) = (v for v in self.graph.inputs if v.name == ids)
         if of_ids.shape is not None and str(of_ids.shape[1]) != str(value.shape[1]):
+            return False
+        if value.name != CUSTOMARY["positions"] and _reaches_scores(value):
             return False
         uses = below(value, lambda node, _: node.op_type in ("Softmax", *ATTENTIONS))
         return any(node.op_type in _TURNS or _is_lookup(node, index) for node, index in uses)
@@ -166,22 +174,21 @@ def _listed(names: list[str]) -> str:
 
 
 def _is_lookup(node: ir.Node, index: int) -> bool:
-    """True for the indices of a Gather of rows of a constant table, and of what embeds by itself."""
+    """True for the indices of what gathers rows of a constant table, and of what embeds by itself."""
     return _looked_up(node, index) is not None
 
 
 def _looked_up(node: ir.Node, index: int) -> tuple[int, int] | None:
     """The shape of a constant table that an input of a node chooses rows from; None for others."""
-    places = {"Gather": (0, 1), "GatherBlockQuantized": (0, 1), "EmbedLayerNormalization": (2, 0)}
-    table, chosen = places.get(node.op_type, (0, -1))
+    table, chosen = _LOOKUPS.get(node.op_type, (0, -1))
     value = node.inputs[table] if index == chosen else None
-    while value is not None and value.producer() is not None and value.producer().op_type in ("Cast", "Identity"):  # type: ignore[union-attr]
-        value = value.producer().inputs[0]  # type: ignore[union-attr]
-    tensor = constant_tensor(value) if value is not None else None
-    if tensor is None or len(tensor.shape) != 2:
+    if value is None:
         return None
-    rows, width = (int(d) for d in tensor.shape.numpy())
-    return rows, width
+    tensor = constant_tensor(path_through(value, lambda each: each.op_type in _COPIES).source)
+    sizes = [int(d) for d in tensor.shape.numpy()] if tensor is not None else []
+    if len(sizes) < 2 or any(size != 1 for size in sizes[:-2]):
+        return None
+    return sizes[-2], sizes[-1]
 
 
 def _table(value: ir.Value, through: tuple[str, ...] = ()) -> tuple[int, int] | None:
