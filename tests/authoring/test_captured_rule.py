@@ -152,7 +152,9 @@ def test_several_outputs() -> None:
 
 
 def test_parameters_that_are_inputs_in_one_opset_are_told_by_name() -> None:
-    one = "m# = ReduceMean(x#, {-1})  d# = Sub(x#, m#)  u# = Unsqueeze(d#, {1})  e# = Softmax(u#)  x@ = Squeeze(e#, {1})"
+    one = (
+        "m# = ReduceMean(x#, {-1})  d# = Sub(x#, m#)  u# = Unsqueeze(d#, {1})  e# = Softmax(u#)  x@ = Squeeze(e#, {1})"
+    )
     found = captured(layers(one, "", ""), "x0", "e0", opset=18)
     assert pattern(found) == "Softmax(Unsqueeze((x - ReduceMean(x, axes=(-1,))), axes=(1,)))"
 

@@ -36,7 +36,7 @@ CUSTOMARY = {
 """What each part is called by those who export decoders; the parts are also the names of the options that decide."""
 
 _MOVES = (*operators("view"), "Cast", "Identity")
-_SHIFTS = ("Add", "Sub")
+_SHIFTS = ("Add", "Sub", *operators("repeat"))
 _COPIES = (*operators("view repeat"), "Cast", "Identity")
 _LOOKUPS = dict.fromkeys(("Gather", "GatherND", "GatherElements", "GatherBlockQuantized"), (0, 1))
 _LOOKUPS |= {"EmbedLayerNormalization": (2, 0)}
@@ -145,8 +145,8 @@ class _Finder:
         return chosen, last if isinstance(last, int) else words
 
     def _is_position(self, value: ir.Value, ids: str) -> bool:
-        """True for integers of the shape of the ids that choose from a table, or are turned into angles, and are no mask
-        that positions are counted by."""
+        """True for integers of the shape of the ids that choose from a table, or are turned into angles, and are not a
+        mask by which positions are counted."""
         if value.dtype not in _INTEGERS or value.shape is None or len(value.shape) != 2:
             return False
         (of_ids,) = (v for v in self.graph.inputs if v.name == ids)

@@ -135,7 +135,9 @@ def take_out(
         return found
     probe, farthest = Probe(model, interface, values), min(context, _FARTHEST)
     heeds_left, steps = heeds, [step for step in possible(STEPS, interface) if heeds or step.counts.all()]
-    for number, layer in layers.items():
+    biases = {value for value, bias in zip(values, _are_biases(probe, steps), strict=True) if bias}
+    for number, every in layers.items():
+        layer = [each for each in every if each.scores is None or each.mask not in biases]
         window, left, reason = _understood(layer, probe, farthest, steps)
         node = masked[number][0]
         if reason and node in sinks:
@@ -262,6 +264,8 @@ def _understood(
     layer: list[_Masking], probe: Probe, farthest: int, steps: Sequence[Step]
 ) -> tuple[int | None, bool, str]:
     """The window of a layer, whether it heeds padding on the left, and why it is not understood, if it is not."""
+    if not layer:
+        return None, False, "nothing is hidden"
     far = _allowed(layer, probe, last_of(farthest, probe.interface))
     if isinstance(far, str):
         return None, False, far
@@ -273,6 +277,13 @@ def _understood(
             return window, False, reason
     left = possible(LEFT, probe.interface)
     return window, not any(_difference(layer, probe, step, window) for step in left), ""
+
+
+def _are_biases(probe: Probe, steps: Sequence[Step]) -> Iterator[bool]:
+    """For each value of a probe, whether it hides nothing: numbers that are added to scores as they are, as ALiBi's."""
+    for arrays in zip(*(probe.at(step) for step in steps), strict=True):
+        lowest = min((float(a.min(initial=0)) for a in arrays if a.dtype != np.bool_), default=_HIDDEN)
+        yield lowest > _HIDDEN and any(array.any() for array in arrays)
 
 
 def _difference(layer: list[_Masking], probe: Probe, step: Step, window: int | None) -> str:

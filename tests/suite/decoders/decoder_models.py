@@ -30,10 +30,17 @@ def decoder(name: str) -> onnx.ModelProto:
     return onnx.load(GOLDEN / name / "model.onnx")
 
 
-def without_past(*, between: str = "x1 = Identity(y1)", seen: str = "LessOrEqual(keys, queries)") -> onnx.ModelProto:
+BY_PLACE = "rows = Gather(places, keys)  row = Unsqueeze(rows, axis0)"
+"""A row of a table for each place of a text."""
+
+
+def without_past(
+    *, rows: str = BY_PLACE, between: str = "x1 = Identity(y1)", seen: str = "LessOrEqual(keys, queries)"
+) -> onnx.ModelProto:
     """A decoder of two layers without past, whose positions are rows of a table.
 
     Args:
+        rows: What computes ``row`` [batch, sequence, 64], which is added to the embeddings.
         between: What computes ``x1``, which the second layer reads, from ``y1``, which the first gives: of shape
             [batch, sequence, 64].
         seen: The places of ``keys`` [sequence] that ``queries`` [sequence, 1] see.
@@ -48,7 +55,7 @@ def without_past(*, between: str = "x1 = Identity(y1)", seen: str = "LessOrEqual
     {{
       words0 = Gather(words, tokens)
       length1 = Shape<start=1, end=2>(tokens)  length = Squeeze(length1, axis0)  keys = Range(zero, length, one)
-      rows = Gather(places, keys)  row = Unsqueeze(rows, axis0)  x0 = Add(words0, row)
+      {rows}  x0 = Add(words0, row)
       queries = Unsqueeze(keys, axis1)  seen = {seen}  counts = Cast<to=9>(keep)  kept = Unsqueeze(counts, axes)
       visible = And(seen, kept)  bias = Where(visible, no, lowest)
       {LAYER.format(0, 1).replace("x1 =", "y1 =")} {between} {LAYER.format(1, 2)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from suite.decoders.decoder_models import NAMES, decoder, renamed, with_input_like, without_output, without_past
 
@@ -52,6 +54,30 @@ def test_no_past() -> None:
     found = find_interface(io.load(without_past()))
     assert (found.ids, found.mask, found.positions, found.logits) == ("tokens", "keep", None, "scores")
     assert found.caches == ()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "shifted = Unsqueeze(order, last)  row = GatherND(places, shifted)",
+        "shifted = Unsqueeze(order, last)  row_shape = Shape(words0)  index = Expand(shifted, row_shape)"
+        "  table = Unsqueeze(places, axis0)  row = GatherElements<axis=1>(table, index)",
+    ],
+    ids=["GatherND", "GatherElements"],
+)
+def test_positions_choose_rows_in_any_way(rows: str) -> None:
+    model = without_past(rows=rows)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "last"))
+    order = onnx.helper.make_tensor_value_info("order", onnx.TensorProto.INT64, ["batch", "sequence"])
+    model.graph.input.append(order)
+    found = find_interface(io.load(model))
+    assert (found.mask, found.positions, found.places) == ("keep", "order", 64)
+
+
+def test_a_mask_that_positions_are_counted_by_is_no_position() -> None:
+    counted = "sums = CumSum(keep, one)  own = Mul(sums, keep)  order = Sub(own, one)  row = Gather(places, order)"
+    found = find_interface(io.load(without_past(rows=counted)))
+    assert (found.mask, found.positions) == ("keep", None)
 
 
 def test_a_past_without_present() -> None:
