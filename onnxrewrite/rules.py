@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_ir import Value
 
 from onnxrewrite.ir.custom import CustomOp, use_custom_ops
-from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_window_to, quotient, same_dim, size_where
+from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, is_one_of, is_window_to, quotient, same_dim, size_where
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
@@ -139,6 +139,7 @@ __all__ = [
     "input_of",
     "inputs_of",
     "is_cut_to",
+    "is_one_of",
     "is_read_once",
     "is_window_to",
     "leaks",

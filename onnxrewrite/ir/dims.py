@@ -222,6 +222,8 @@ def minimum(a: Dim, b: Dim) -> Dim:
     for number, other in ((a, b), (b, a)):
         if isinstance(number, int) and at_least(other) >= number:
             return number
+        if isinstance(number, int) and "-" in str(other) and is_size(plain(number - other)):
+            return other
         if isinstance(number, int) and "-" in str(other):
             return _shorter(_expression(other), number)
         if number == 1:
@@ -284,7 +286,15 @@ def maximum(a: Dim, b: Dim) -> Dim:
     for number, other in ((a, b), (b, a)):
         if isinstance(number, int) and is_size(other) and at_least(other) >= number:
             return other
+        if number == 0:
+            return _excess(other)
     return UNKNOWN
+
+
+def _excess(difference: Dim) -> Dim:
+    """``Max(0, c - s)`` of a number and a size, as ``c - Min(c, s)``; unknown for others."""
+    number = int(_expression(difference).as_coeff_Add()[0]) if is_known(difference) else 0
+    return number - minimum(number, plain(number - difference)) if number > 0 else UNKNOWN
 
 
 def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
@@ -323,6 +333,11 @@ def is_cut_to(dim: Dim, length: Dim) -> bool:
     """True if ``dim`` is ``Min(c, length)``, as of a table of two rows or more that is cut to a length: equal to it
     wherever they are broadcast against each other, for it is 1 only where the length is."""
     return _is_smaller(dim, length) and any(each.is_Integer and each > 1 for each in _expression(dim).args)
+
+
+def is_one_of(dim: Dim) -> bool:
+    """True for ``Min(1, s)``: it is 1 where nothing is empty."""
+    return str(dim).startswith(_ONE_OF)
 
 
 def between(size: Dim, start: Dim, end: Dim) -> Dim:
@@ -370,8 +385,10 @@ def _uncut(rows: ir.SymbolicDim, columns: Dim, end: Dim) -> Dim:
 
 def _is_smaller(dim: Dim, length: Dim) -> bool:
     """True if ``dim`` is ``Min(c, length)`` for some c."""
-    if isinstance(dim, int) or not str(dim).startswith("Min(") or not is_known(length):
+    if isinstance(dim, int) or not is_known(length):
         return False
+    if not str(dim).startswith("Min("):
+        return is_one_of(dim) and str(dim) == _name_of_one(_expression(length))
     expression = _expression(dim)
     two = isinstance(expression, sympy.Min) and len(expression.args) == 2
     return two and any(same_dim(plain(ir.SymbolicDim(each)), length) for each in expression.args)

@@ -98,8 +98,8 @@ def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the 
 
 
 def _fits(size: Dim, other: Dim) -> bool:
-    """True if a size is shown to be 1 or another one."""
-    return size == 1 or same_dim(size, other) or is_cut_to(size, other)
+    """True if a size is shown to be 1, where nothing is empty, or another one."""
+    return size == 1 or is_one_of(size) or same_dim(size, other) or is_cut_to(size, other)
 
 
 def size_of(m: Match, build: Builder, x: Value, axis: int) -> Size:

@@ -24,10 +24,13 @@ from onnxrewrite.ir import text
 from onnxrewrite.ir.dims import (
     at_least,
     between,
+    broadcast,
     is_cut_to,
     is_known,
+    is_one_of,
     is_size,
     is_window_to,
+    maximum,
     minimum,
     plain,
     same_shape,
@@ -297,6 +300,31 @@ def test_the_size_of_a_slice_is_what_it_takes(size: Dim, start: Dim, end: Dim, s
         assert number_of(found, s, p) == len(taken)
         assert is_size(found) or step > 1, "sympy takes whole numbers out of a rounded quotient"
         assert at_least(found) <= len(taken)
+
+
+@given(st.sampled_from(SIZES[:-1]), st.integers(-3, 9), st.integers(0, 9), st.integers(0, 6), st.integers(0, 6))
+def test_what_a_size_lacks_is_written_down(size: Dim, most: int, table: int, s: int, p: int) -> None:
+    """The last rows of a table, as ALiBi takes them: ``table[max(0, 256 - s):]``."""
+    start = maximum(plain(most - size), 0)
+    if is_known(start):
+        first = max(0, most - number_of(size, s, p))
+        assert number_of(start, s, p) == first
+        rest = sliced(table, start, 2**63 - 1, 1)
+        assert not is_known(rest) or number_of(rest, s, p) == len(range(*slice(first, None).indices(table)))
+
+
+def test_the_last_rows_of_a_table_are_as_many_as_they_are_added_to() -> None:
+    model = text.parse(
+        "float[n,s,s] x; float[1,256] t; h = Shape<start=1, end=2>(x)  d = Sub({256}, h)  b = Max(d, {0})"
+        "  r = Slice(t, b, {256}, {1})  y = Add(x, r)"
+    )
+    facts = Facts(model.graph, {"": 17})
+    (node,) = (n for n in model.graph if n.op_type == "Slice")
+    assert is_cut_to((facts.shape(node.outputs[0]) or ())[1], ir.SymbolicDim("s"))
+    assert same_shape(facts.shape(model.graph.outputs[0]), [ir.SymbolicDim("n"), *[ir.SymbolicDim("s")] * 2])
+    assert broadcast([[minimum(_S, 1)], [_S]]) == [_S]
+    assert not is_known(broadcast([[minimum(_S, 1)], [_P]])[0])
+    assert is_one_of(minimum(_S, 1))
 
 
 @pytest.mark.parametrize(
