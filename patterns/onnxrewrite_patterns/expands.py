@@ -151,7 +151,7 @@ def expand_into_elementwise(m: Match, build: Builder) -> Value:
     taken = [v for v in inputs_of(node) if _expanded(v, node)]
     beside = next((n.op_type for v in taken for n in readers(v, within=1) if n.op_type in _REDUCTIONS), None)
     m.require(beside is None, f"{beside} reads the Expand, too, as a normalization does")
-    (made,) = build.again(node, *(_expanded(v, node) or v for v in node.inputs))
+    (made,) = build.again(node, *(_expanded(v, node) or v for v in inputs_of(node)))
     same = same_shape(m.shape(made), m.shape(broadcasting))
     m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
     return made

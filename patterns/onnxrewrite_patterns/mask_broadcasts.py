@@ -18,6 +18,8 @@ q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask")
 attention = op.Attention(q, k, v, mask)
 
+VIEWS = operators("view")
+
 _FAR = 6
 """No more nodes are looked at, one above the other."""
 
@@ -78,17 +80,17 @@ def attention_mask_broadcast(m: Match, build: Builder) -> Value:
 
 def _narrow(m: Match, build: Builder, value: Value, far: int) -> Value:
     """A mask without what writes it out, and without axes of size 1 in front of two others; itself where it is so."""
-    array, node = m.facts.constant(value), value.producer()
+    array, node = m.facts.constant(value), made_by(value, "Expand", *VIEWS, *BROADCASTING)
     if array is not None:
         return _without_copies(build, value, array)
-    if node is None or node.domain or node.graph is not m.node(attention).graph or not far:
+    if node is None or node.graph is not m.node(attention).graph or not far:
         return value
     if node.op_type == "Expand":
         m.cover(node)
         return _narrow(m, build, inputs_of(node)[0], far - 1)
-    if node.op_type in ("Unsqueeze", "Reshape"):
+    if node.op_type in VIEWS:
         return _without_axes(m, build, value, inputs_of(node)[0])
-    return _narrow_operands(m, build, value, node, far) if node.op_type in BROADCASTING else value
+    return _narrow_operands(m, build, value, node, far)
 
 
 def _narrow_operands(m: Match, build: Builder, value: Value, node: ir.Node, far: int) -> Value:

@@ -133,9 +133,9 @@ def mean_from_pool(m: Match, build: Builder) -> Value:
 
 def is_of_normalization(source: Value, average: Value) -> bool:
     """True for a mean that what it is of is centred by, or that is one of squares."""
-    centred = (n for n in average.consumers() if n.op_type == "Sub" and source in n.inputs)
+    centred = (n for n in readers(average, within=1) if n.op_type == "Sub" and source in inputs_of(n))
     square = made_by(source, "Mul", "Pow")
-    is_square = square is not None and (square.op_type == "Pow" or square.inputs[0] is square.inputs[1])
+    is_square = square is not None and (square.op_type == "Pow" or len(set(inputs_of(square))) == 1)
     return is_square or next(centred, None) is not None
 
 

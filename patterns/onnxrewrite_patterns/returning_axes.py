@@ -15,12 +15,11 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-VIEWS = ("Reshape", "Unsqueeze", "Squeeze")
+VIEWS, REDUCTIONS = operators("view"), operators("reduce")
+ARITHMETIC = operators("broadcast pointwise", but="PRelu Clip Where comparison logic")
 
-arithmetic = AnyNode(op_types=operators("broadcast pointwise", but="PRelu Where comparison logic"))
+arithmetic = AnyNode(op_types=ARITHMETIC)
 view = op[(*VIEWS, "Transpose")](arithmetic, Each("rest", at_least=0))
-
-_REDUCTIONS = operators("reduce")
 
 _FAR = 12
 """No more nodes of arithmetic are looked at, one above the other."""
@@ -48,9 +47,8 @@ class _Move:
 
     def look(self, m: Match, value: Value, far: int = _FAR) -> None:
         """Find the arithmetic above a value, of which nothing is read elsewhere."""
-        node, inside = value.producer(), {m.node(view), *self.arithmetic}
-        found = node is not None and not node.domain and node.graph is m.node(view).graph and far
-        if node is None or not found or node.op_type not in (arithmetic.op_types or ()) or need_outside(value, inside):
+        node, inside = made_by(value, *ARITHMETIC), {m.node(view), *self.arithmetic}
+        if node is None or node.graph is not m.node(view).graph or not far or need_outside(value, inside):
             self.leaves[value] = None
             return
         self.arithmetic[node] = None
@@ -71,10 +69,10 @@ class _Move:
     def again(self, m: Match, build: Builder, value: Value, moved: dict[Value, Value]) -> Value:
         """A value after the move, of leaves that are so."""
         if value not in moved:
-            node = value.producer()
+            node = made_by(value, *ARITHMETIC)
             assert node is not None
             operands = [self.again(m, build, each, moved) for each in self._moved(node)]
-            (moved[value],) = build.again(node, *operands, *node.inputs[len(operands) :])
+            (moved[value],) = build.again(node, *operands, *inputs_of(node)[len(operands) :])
         return moved[value]
 
 
@@ -142,9 +140,9 @@ def _is_view(value: Value) -> bool:
 
 def _is_there(m: Match, leaf: Value, new: Value) -> bool:
     """True if a view of the same shape is there already: then they are one."""
-    own = (m.node(view), new.producer())
-    others = (n for n in leaf.consumers() if n not in own and n.op_type in VIEWS and n.inputs[0] is leaf)
-    return any(same_shape(m.shape(n.outputs[0]), m.shape(new)) for n in others)
+    own = (m.node(view), made_by(new, *VIEWS))
+    others = (n for n in readers(leaf, within=1) if n not in own and n.op_type in VIEWS and input_of(n) is leaf)
+    return any(same_shape(m.shape(made), m.shape(new)) for n in others for made in n.outputs)
 
 
 def _moved_leaf(m: Match, build: Builder, leaf: Value, move: _Move) -> Value:
@@ -157,8 +155,8 @@ def _moved_leaf(m: Match, build: Builder, leaf: Value, move: _Move) -> Value:
         return build.const(array.reshape([int(str(size)) for size in wanted]), like=leaf)
     if same_shape(shape, wanted):
         return leaf
-    node = leaf.producer()
-    reduction = reduce_of(m.facts, node) if node is not None and node.op_type in _REDUCTIONS else ""
+    node = made_by(leaf, *REDUCTIONS, *VIEWS)
+    reduction = reduce_of(m.facts, node) if node is not None and node.op_type in REDUCTIONS else ""
     if node is not None and not isinstance(reduction, str) and not reduction.keepdims:
         sizes = m.shape(reduction.source) or ()
         kept = [1 if axis in reduction.axes else size for axis, size in enumerate(sizes)]
