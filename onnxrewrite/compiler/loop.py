@@ -170,7 +170,11 @@ class RewriteLoop:
                     round_ = (io.opset(driver.model), frozenset(unlowerable))
                     self.kernels.choose(round_, driver.model, banned, lowered)
                 driver.run(first=Stage.LOWER)
-                stuck = {k: self._stuck(node, trace) for node in _unlowered(driver) for k in _makers(node, trace)}
+                left = _unlowered(driver)
+                driver.wish(left)
+                if left and self._opsets.grows(absent, trace):  # what would lower it is slower, and was declined
+                    continue
+                stuck = {k: self._stuck(node, trace) for node in left for k in _makers(node, trace)}
             if not stuck.keys() - banned:
                 break
             banned |= stuck.keys()

@@ -24,6 +24,7 @@ from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Checks, Result
 from onnxrewrite.compiler.speed_guard import SpeedGuard, measurements
 from onnxrewrite.errors import CheckError
+from onnxrewrite.io.preserved import note_on_defaults
 from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
@@ -138,7 +139,7 @@ class _Run:
         self.loop.memory = known if verdicts == Verdicts() else None  # a repetition runs all checks itself
         self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock, known)
         self._excused: list[str] = []
-        self._notes = [*notes, *filter(None, [self._checked_on])]
+        self._notes = [*notes, *filter(None, [note_on_defaults(original), self._checked_on])]
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty, or slow."""

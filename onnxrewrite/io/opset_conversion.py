@@ -49,10 +49,13 @@ def in_opset(model: ir.Model, version: int | None) -> ir.Model:
 
 
 def _hide_squatters(model: onnx.ModelProto) -> None:
-    """Give ONNX Runtime's operators in the standard's domain, which the converter does not know, another domain."""
+    """Give ONNX Runtime's operators in the standard's domain another domain, which the converter passes by: those that
+    the standard does not know, and those that it knows from a newer opset on (LayerNormalization in opset 14)."""
+    opset = next((each.version for each in model.opset_import if not schema.normal_domain(each.domain)), 1)
     model.opset_import.add(domain=_ASIDE, version=1)
     for node in nested(model.graph.node):
-        if schema.is_squatter(node.domain, node.op_type):
+        is_newer = not schema.normal_domain(node.domain) and schema.schema("", node.op_type, opset) is None
+        if is_newer or schema.is_squatter(node.domain, node.op_type):
             node.domain = _ASIDE
 
 

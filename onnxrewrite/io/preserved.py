@@ -98,6 +98,18 @@ def set_aside(model: ir.Model) -> None:
                 value.const_value = None
 
 
+def note_on_defaults(model: ir.Model) -> str:
+    """A remark on weights that a caller may override, for nothing is computed of them beforehand; empty without any."""
+    count = sum(default_of(value) is not None for value in model.graph.inputs)
+    if not count:
+        return ""
+    some = f"{count} weights are inputs, too, which" if count > 1 else "a weight is an input, too, which"
+    return (
+        f"{some} a caller may override, so that nothing is folded into what they compute; if nobody does, "
+        "python -m onnxruntime.tools.remove_initializer_from_input makes constants of them"
+    )
+
+
 @contextlib.contextmanager
 def completed(model: ir.Model) -> Iterator[None]:
     """For the time of serialization, the model has all its initializers, and tensors bear their names."""

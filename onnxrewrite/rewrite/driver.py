@@ -122,6 +122,12 @@ class Driver:
                 self.run_stage(stage)
         return self.trace
 
+    def wish(self, nodes: Iterable[ir.Node]) -> None:
+        """Tell the trace of opsets in which the target would run nodes that are too new for the model's."""
+        for node in nodes:
+            if node.graph is not None:
+                self.trace.wished |= self._work.runs_newer(node, self.facts(node.graph))
+
     def run_stage(self, stage: Stage, rules: Iterable[Rule] | None = None) -> None:
         """Apply the stage's rules, or certain ones only, until none of them applies any more; where that changed
         something, canonicalizations too."""

@@ -170,12 +170,12 @@ class Workspace:
             lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
             if reason is None or isinstance(lowered, Rule):
                 if isinstance(lowered, Rule) and lowered.is_fallback and stage is Stage.RAISE:
-                    self.wished |= self._runs_newer(node, facts)
+                    self.wished |= self.runs_newer(node, facts)
                 continue
             if legality.never_legal(node):
                 raise Misbuilt(f"the rule builds what no model can have: {reason}")
             reason = f"{reason}, and to lower it: {lowered}" if lowered else reason
-            needed = self._runs_newer(node, facts) if stage is Stage.RAISE else {}
+            needed = self.runs_newer(node, facts) if stage is Stage.RAISE else {}
             if not needed:
                 raise Refused(reason)
             newer |= needed
@@ -204,7 +204,7 @@ class Workspace:
             self._illegal_kinds[kind] = legality.illegal_node(node, facts, self.target, imports, self.functions)
         return self._illegal_kinds[kind]
 
-    def _runs_newer(self, node: ir.Node, facts: Facts) -> dict[str, int]:
+    def runs_newer(self, node: ir.Node, facts: Facts) -> dict[str, int]:
         """The operator and the opset that it needs, if all that keeps the target from running it is an older one; else
         nothing."""
         own = custom.declared(node.domain, node.op_type)

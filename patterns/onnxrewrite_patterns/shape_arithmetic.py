@@ -72,7 +72,9 @@ class Part:
             return build.Shape(self.value)
         if build.opset >= WITH_BOUNDS:
             return build.Shape(self.value, start=self.start, end=self.end)
-        return build.Gather(build.Shape(self.value), np.arange(self.start, self.end), axis=0)
+        if self.end - self.start > 1:  # as a Gather of them is written, too
+            return build.Slice(build.Shape(self.value), starts=[self.start], ends=[self.end], axes=[0])
+        return build.Gather(build.Shape(self.value), np.array([self.start]), axis=0)
 
     def cost(self, m: Match, opset: int, dying: Collection[ir.Node]) -> int:
         """The number of new nodes that the part takes; a Shape that stays is not made again."""
@@ -276,7 +278,7 @@ computed = AnyNode(where=holds_sizes)
         ),
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  a = Slice(h, {0}, {1})  b = Slice(h, {1}, {2})  y = Concat<axis=0>(a, b)",
-            to="float[n,s,t] x; h = Shape(x)  y = Gather<axis=0>(h, {0, 1})",
+            to="float[n,s,t] x; h = Shape(x)  y = Slice(h, {0}, {2}, {0})",
             opset=13,
         ),
         # of another value: the first input that has them, or the earliest above

@@ -13,10 +13,13 @@ from onnx import parser
 import onnxrewrite as rw
 from onnxrewrite import Result, io
 from onnxrewrite.certificate.repetition import Original
+from onnxrewrite.compiler.kernel_choice import KernelChoice
 from onnxrewrite.compiler.opsets import Opsets
+from onnxrewrite.measure import ab_timing
 from onnxrewrite.measure.database.known import Database
 from onnxrewrite.measure.database.store import Store
 from onnxrewrite.measure.decision import OpsetMemory
+from onnxrewrite.measure.timing import Interval
 from onnxrewrite.rules import FLOATS, Attr, Builder, Match, Operators, Rule, Stage, Value, Var, op
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
@@ -96,6 +99,27 @@ def test_for_speed_the_opset_is_raised_for_what_only_a_stand_in_lowers(lowering:
     result = rw.apply(model(17), rules=[RMS, lowering], only=["rms", "spelled"], lower=lower, check="off")  # type: ignore[arg-type]
     assert opset_of(result) == opset
     assert ("RMSNormalization" in operators(result)) == (opset == 23)
+
+
+SKIP = """<ir_version: 8, opset_import: ["": 14, "com.microsoft": 1]>
+g (float[batch, 3, 4] x, float[batch, 3, 4] z) => (float[batch, 3, 4] y, float[batch, 3, 4] s)
+<float[4] w = {1, 2, 3, 4}, float[4] b = {1, 2, 3, 4}> {
+    y, mean, deviation, s = com.microsoft.SkipLayerNormalization(x, z, w, b)
+}"""
+
+
+@pytest.mark.usefixtures("quick_timing")
+@pytest.mark.parametrize(("loss", "after"), [(None, 14), ("measured slower", 17)])
+def test_the_opset_is_raised_for_what_is_slower_lowered(
+    monkeypatch: pytest.MonkeyPatch, loss: str | None, after: int
+) -> None:
+    """A fusion of another optimizer is taken apart, and would be put together again in the old opset."""
+    monkeypatch.setattr(KernelChoice, "choose", lambda *_: None)
+    monkeypatch.setattr(KernelChoice, "__call__", lambda _, site: loss if site.key[0] == "skip-norm" else None)
+    monkeypatch.setattr(ab_timing.ABTiming, "race", lambda _, models: [Interval(0.9, 0.9, 0.9)] * len(models))
+    result = rw.apply(parser.parse_model(SKIP), only=["contrib-operator", "skip-norm"], lower="fastest", threads=1)
+    assert opset_of(result) == after
+    assert ("LayerNormalization" in operators(result)) == (after == 17)
 
 
 @pytest.mark.parametrize("options", [{"opset": 17}, {"target": "onnx"}, {"lower": "portable"}])

@@ -527,3 +527,11 @@ def test_a_rule_that_has_become_wrong_is_found_out() -> None:
     found = [rw.apply(twice, lower="fastest", rules=[rule], only=["undo"]) for rule in (right, right, wrong, wrong)]
     assert list(map(operators, found)) == [["Relu"]] * 2 + [["Neg", "Neg", "Relu"]] * 2
     assert [each.checks.remembered_sites for each in found] == [0, 1, 0, 0]
+
+
+def test_weights_that_may_be_overridden_are_told() -> None:
+    note = "a weight is an input, too, which a caller may override, so that nothing is folded into what they compute; "
+    note += "if nobody does, python -m onnxruntime.tools.remove_initializer_from_input makes constants of them"
+    given = "float[2] x; input w = float[2] {1.0, 2.0}; a = Mul(x, w)  y = Relu(a)"
+    assert note in rw.apply(model(given), check="off", lower="fused").notes
+    assert note not in rw.apply(model(given.replace("input w", "w")), check="off", lower="fused").notes

@@ -24,6 +24,17 @@ def test_up_and_down() -> None:
     assert down.opset_imports == {"": 13}
 
 
+def test_operators_of_newer_opsets_that_onnx_runtime_knew_before_stay() -> None:
+    """Its transformers optimizer writes LayerNormalization in opset 14, of which the converter has no idea."""
+    model = text.parse("float[2,3] x; y = ReduceSum(x)", opset=14)
+    node = ir.node("LayerNormalization", [model.graph.inputs[0], model.graph.inputs[0]], {"axis": -1})
+    node.outputs[0].name = "z"
+    model.graph.append(node)
+    up = to_opset(io.load(model), 17)
+    assert [(n.domain, n.op_type) for n in up.graph] == [("", "ReduceSum"), ("", "LayerNormalization")]
+    assert up.opset_imports == {"": 17}
+
+
 def test_the_source_stays_as_it_is() -> None:
     model = io.load(text.parse("float[2,3] x; y = ReduceMean<axes=[0]>(x)"))
     before = io.to_bytes(model)
