@@ -3,8 +3,8 @@
 Where it comes from: models that ONNX Runtime's optimizer, its transformers optimizer or an exporter for it has written.
 
 Why: rules know the standard's operators, and what was fused for one machine is slow on another one (see ``unfuse.py``).
-The lower stage fuses again what pays.  What it has written itself stays, also in a later run.  Attentions and
-embeddings stay: the lower stage makes the same of the standard's, and ``attention_pack.py`` reads them.
+The lower stage fuses again what pays.  What it has written itself stays, also in a later run.  Attention by heads is
+raised in ``multi_head.py``; packed attention and embeddings stay: the lower stage makes the same of the standard's.
 """
 
 from __future__ import annotations
