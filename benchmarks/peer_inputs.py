@@ -4,11 +4,15 @@
 
 Without a MODEL: every one below ``../shared/models``.  Each other optimizer that is installed rewrites it, and what it
 wrote is given to ``apply`` as the original is.  *nodes* are those of our result from that to those of our result from
-the original, both with ``--lower fused``.  *time* is the same of the default mode: both results are run by turns, with
-one thread, in the processor's seconds, for ``--seconds`` each; with ``--nodes`` nothing is timed.  Goals:
+the original, both with ``--lower fused``.  *time* is the same of the default mode: both results are opened anew and
+run by turns, with one thread, in the processor's seconds, for about ``--seconds``; with ``--nodes`` nothing is timed.
+Goals:
 
 - no result that is not equal to its input;
 - time: geometric mean at most 1.00, none above 1.02 beyond doubt.
+
+A peer may make weights inputs that a caller may override (onnxoptimizer, of files of IR version 3).  That is another
+function, into which nothing is folded, and is neither counted nor timed.
 
 ``--nodes`` has a goal of its own: a geometric mean of nodes of at most 1.02.
 """
@@ -19,6 +23,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -29,7 +34,8 @@ from benchmarks.checking import models
 from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.io import statistics as counts
-from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.io.preserved import default_of
+from onnxrewrite.measure.timing import Interval, interleave_anew, ratio
 from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.bench.peers import ORT_FUSIONS, PEERS, attempts
@@ -53,6 +59,9 @@ def measured(path: Path, seconds: float) -> Iterator[report.Row]:
             found = made.checks.model
             is_equal = found is not None and found.ok
             row = _row(path, each.peer, "equal" if is_equal else "not equal")
+            if _overridable(made.original) > _overridable(own.original):
+                yield row | {"result": f"{row['result']}, weights are inputs"}
+                continue
             row["nodes"] = counts.node_count(made.model) / max(counts.node_count(own.model), 1)
             if seconds:
                 seen = against(made.model, own.model, seconds)
@@ -76,9 +85,14 @@ def against(model: ir.Model, other: ir.Model, seconds: float) -> Interval:
     """Time of one model to that of another one, run by turns on the same inputs."""
     with by_reference(model) as first, by_reference(other) as second:
         feeds = workload(first if _named(model) < _named(other) else second).feeds  # OnnxSlim may fix a size
-        runners = {name: open_runner(each, feeds, ONE) for name, each in (("of", first), ("to", second))}
-        timings = interleave(runners, seconds=seconds)
+        openers = {name: partial(open_runner, each, feeds, ONE) for name, each in (("of", first), ("to", second))}
+        timings = {name: running for name, (_, running) in interleave_anew(openers, seconds=seconds).items()}
     return ratio(timings["of"], timings["to"], of_processor=True)
+
+
+def _overridable(model: ir.Model) -> int:
+    """The number of weights that a caller may override."""
+    return sum(default_of(value) is not None for value in model.graph.inputs)
 
 
 def _named(model: ir.Model) -> int:
@@ -100,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("no other optimizer is installed, or there are no models")
         return tell.finish(given.json)
     tell.table("our results from other optimizers' outputs, to those from the originals", rows)
-    tell.goal("results that are not equal", sum(row["result"] != "equal" for row in rows), 0, unit="")
+    tell.goal("results that are not equal", sum(not str(row["result"]).startswith("equal") for row in rows), 0, unit="")
     if given.nodes:
         tell.goal("nodes, geometric mean", statistics.geometric_mean(_column(rows, "nodes")), 1.02)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from suite.decoders.decoder_models import NAMES, decoder
 
@@ -46,6 +47,27 @@ def test_a_mask_that_hides_a_token_from_itself_is_not() -> None:
     assert not found.windows
     assert CAUSAL not in inputs
     assert len(found.unknown) == 2
+
+
+def test_a_bias_that_hides_nothing_stays() -> None:
+    model = decoder("llama_past")
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    make = onnx.helper.make_node
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.1), "slope"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 2]), "heads_and_queries"))
+    model.graph.node.append(make("Cast", ["attention_mask"], ["counts"], to=1))
+    model.graph.node.append(make("Unsqueeze", ["counts", "heads_and_queries"], ["by_key"]))
+    model.graph.node.append(make("Mul", ["by_key", "slope"], ["bias"]))
+    for node in nodes:
+        if node.op_type == "Softmax":
+            biased = f"{node.input[0]}/biased"
+            model.graph.node.append(make("Add", [node.input[0], "bias"], [biased]))
+            node.input[0] = biased
+        model.graph.node.append(node)
+    found, inputs = taken_out(model)
+    assert found.windows == {0: None, 1: None}
+    assert inputs[-1] == CAUSAL
 
 
 def test_masked_scores_that_are_read_elsewhere_stay_masked() -> None:
