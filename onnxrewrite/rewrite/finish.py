@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -31,21 +32,25 @@ def finish(model: ir.Model, *, keep_types: bool) -> None:
                 elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
         share_constants(graph)
-        _leave_names(graph)
+    _leave_names(scopes(model))
     forget_types(model)
 
 
-def _leave_names(graph: ir.Graph) -> None:
+def _leave_names(graphs: Sequence[ir.Graph]) -> None:
     """Rename constants that are called as ONNX Runtime calls what it makes when it optimizes a model.
 
     It does not look at all other names then, and does not open a model in which such a one is taken.  Files that it, or
     one of its tools, wrote have such names.
     """
-    names = Names(graph.initializers)
-    for constant in list(graph.initializers.values()):
-        plain = _MADE_UP.sub("", constant.name or "")
-        if plain != constant.name and not constant.is_graph_input():
-            rename(constant, names.fresh(f"{plain}_constant"))
+    constants = [c for graph in graphs for c in graph.initializers.values() if not c.is_graph_input()]
+    taken = [c for c in constants if c.name and _MADE_UP.search(c.name)]
+    if not taken:
+        return
+    outputs = (output for graph in graphs for node in graph for output in node.outputs)
+    inputs = (value for graph in graphs for value in graph.inputs)
+    names = Names(value.name for value in (*constants, *inputs, *outputs) if value.name)
+    for constant in taken:
+        rename(constant, names.fresh(f"{_MADE_UP.sub('', constant.name or '')}_constant"))
 
 
 def has_inner_types(model: ir.Model) -> bool:

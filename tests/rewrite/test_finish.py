@@ -34,8 +34,8 @@ FUSED = """<ir_version: 10, opset_import: ["": 17]>
 g (float[4, 6] x) => (float[8, 3] y, float[12, 2] z)
 <int64[2] half = {8, 3}, int64[2] r_new_shape = {12, 2}>
 {
-    a = Relu(x)
-    [r] b = Reshape(a, r_new_shape)
+    r_constant = Relu(x)
+    [r] b = Reshape(r_constant, r_new_shape)
     [s] y = Reshape(b, half)
     z = Reshape(x, r_new_shape)
 }"""
