@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 from onnxrewrite.cli import phase
 from onnxrewrite.cli.console import complain
 from onnxrewrite.errors import StoppedError, printable
+from onnxrewrite.system import temporary
 
 CRASHED: Final = 2
 """The exit status where native code died of what it was given."""
@@ -73,6 +74,7 @@ def supervised(work: Callable[[], int]) -> int:
         return work()
     parent = os.getpid()
     phase.share()
+    temporary.share()
     with _signals_blocked():
         child = os.fork()
         if child:
@@ -179,8 +181,6 @@ def _leave(code: int) -> NoReturn:
 
 def _clean_up() -> None:
     """Clean up what the child could not: its temporary files, and the terminal's cursor, hidden by a progress bar."""
-    from onnxrewrite.system.temporary import sweep_folders
-
-    sweep_folders()
+    temporary.sweep()
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")

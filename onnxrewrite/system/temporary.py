@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import re
 import shutil
@@ -26,6 +27,11 @@ _SUFFIX = ".onnxrewrite-tmp"
 _FILE = re.compile(rf"\..*\.\d+-\d+{re.escape(_SUFFIX)}")
 _LOCK = "lock"
 """The file in a temporary folder that is locked in its place."""
+
+_NOTED = 1 << 16
+"""Bytes for the names of folders."""
+
+_shared: mmap.mmap | None = None
 
 
 @contextlib.contextmanager
@@ -54,6 +60,7 @@ def beside(target: Path) -> Iterator[Path]:
         OSError: It cannot be made.
     """
     sweep_files(target.parent)
+    _note(target.parent)
     made = _free_name(target)
     with contextlib.ExitStack() as stack:
         stack.callback(made.unlink, missing_ok=True)
@@ -82,6 +89,7 @@ def second_name(target: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be had.
     """
+    _note(target.parent)
     name = _free_name(target)
     try:
         os.link(target, name)
@@ -91,6 +99,31 @@ def second_name(target: Path) -> Iterator[Path]:
         stack.callback(name.unlink, missing_ok=True)
         stack.enter_context(_locked(name, os.O_RDONLY))
         yield name
+
+
+def share() -> None:
+    """Let this process know where the processes that it forks from now on have temporary files, also once they died."""
+    global _shared
+    _shared = mmap.mmap(-1, _NOTED)
+
+
+def _note(where: Path) -> None:
+    """There are temporary files in this folder; one that does not fit in is left to the next one that comes by."""
+    if _shared is not None:
+        noted = b"\0".join(dict.fromkeys([*_folders(_shared), os.fsencode(where.absolute())]))
+        if len(noted) <= _NOTED:
+            _shared[: len(noted)] = noted
+
+
+def _folders(shared: mmap.mmap | None) -> list[bytes]:
+    return [name for name in shared[:].split(b"\0") if name] if shared is not None else []
+
+
+def sweep() -> None:
+    """Remove what processes that are gone have left: temporary folders, and files wherever forked processes had any."""
+    sweep_folders()
+    for name in _folders(_shared):
+        sweep_files(Path(os.fsdecode(name)))
 
 
 def sweep_folders() -> None:

@@ -23,6 +23,8 @@ g (float[1] x) => (float[1] y) <int64 n = {1000000000}, bool c = {1}> {
 
 DEAF = """
     import ctypes, os, sys, time
+    from pathlib import Path
+    from onnxrewrite.system import temporary
     from onnxrewrite.rules import FLOATS, Rule, Stage, Var, op
     x = Var("x", dtype=FLOATS)
     def tell():
@@ -105,12 +107,16 @@ def test_a_signal_is_heard_while_native_code_holds_the_interpreter(relu, tmp_pat
     ],
 )
 def test_native_code_that_dies_is_no_bug_of_ours(number, said, relu, tmp_path):
-    rules = rule_that(tmp_path, f"os.kill(os.getpid(), {int(number)})")
+    """What it has begun to write is removed, too."""
+    where = tmp_path / "results"
+    where.mkdir()
+    begun = f"file = temporary.beside(Path({str(where / 'out.onnx')!r})); print(file.__enter__().exists())"
+    rules = rule_that(tmp_path, f"{begun}; sys.stdout.flush(); os.kill(os.getpid(), {int(number)})")
     done = subprocess.run(
-        command("apply", relu, "-o", tmp_path / "out.onnx", "--rules", rules), capture_output=True, text=True
+        command("apply", relu, "-o", where / "out.onnx", "--rules", rules), capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"onnxrewrite: {said}\n")
-    assert not (tmp_path / "out.onnx").exists()
+    assert (done.returncode, done.stdout, done.stderr) == (2, "True\n", f"onnxrewrite: {said}\n")
+    assert list(where.iterdir()) == []
 
 
 def test_the_child_ends_with_its_parent(relu, tmp_path):
