@@ -121,8 +121,7 @@ class Decider:
     def _small_model(self, solver: Term) -> Term:
         """A model of sizes that are neither zero nor large, where there is one soon; else any.
 
-        Each is asked of a solver of its own: z3 5.4 died of SIGSEGV in one that was asked again, with assumptions, after
-        it had an answer.
+        Each is asked of a solver of its own: z3 5.4 died of SIGSEGV in one that was asked again, with assumptions.
         """
         for low, high in ((1, 7), (1, 20), (0, 60)):
             small = z3.Solver(ctx=self.encoding.domain.context)
