@@ -2,13 +2,13 @@
 
     python -m benchmarks.layered [--seconds N] [--quick] [--json FILE]
 
-Mamba mixers, unrolled by both of PyTorch's exporters and as a Scan, and mixtures of experts that are spelled out.  Each
-is rewritten by all rules as ``apply`` chooses them, with one thread; then the original, the result, and the result
+Mamba mixers, unrolled by both of PyTorch's exporters and as a Scan, and mixtures of experts, spelled out or gathered.
+Each is rewritten by all rules as ``apply`` chooses them, with one thread; then the original, the result, and the result
 without the rules in question run by turns.  ``applied`` counts their rewrites; ``apply`` declines them where they do
 not pay.  Needs torch.
 
 Goals: wherever a rule in question is applied, its result is faster than the one without it; the recurrence of each
-Mamba and the experts of one token are rewritten.
+Mamba, the experts of one token and those that are gathered are rewritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnxrewrite.inputs.workload import workload
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 
-RULES = ("unrolled-recurrence", "scan-operands", "experts")
+RULES = ("unrolled-recurrence", "scan-operands", "experts", "gathered-experts")
 SETTING = Setting(threads=1)
 BUDGET = 60.0
 MARGIN = 0.02
@@ -62,6 +62,8 @@ def cases(quick: bool) -> Iterator[Case]:
         for tokens in (1, 16, 128):
             make = _bound(models.experts, exporter, hidden, inner, tokens)
             yield Case(f"experts, {exporter}, {tokens} tokens", make, {"batch": 1}, must=tokens == 1 and not quick)
+            make = _bound(models.gathered_experts, exporter, hidden, inner, tokens)
+            yield Case(f"experts gathered, {exporter}, {tokens} tokens", make, {"batch": 1}, must=not quick)
 
 
 def _bound(make: Callable[..., Path], *given: object) -> Callable[[Path], Path]:

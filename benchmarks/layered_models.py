@@ -123,6 +123,37 @@ class Experts(nn.Module):  # type: ignore[misc]
         return total.reshape(batch, steps, hidden)
 
 
+class GatheredExperts(nn.Module):  # type: ignore[misc]
+    """A mixture of experts as DeepSeek's, for each token of copies of the weights of its experts.
+
+    Args:
+        hidden: The size of a token.
+        inner: The size inside of an expert.
+        count: The number of experts.
+        chosen: The number of those that a token is given to.
+    """
+
+    def __init__(self, hidden: int, inner: int, count: int = 8, chosen: int = 2):
+        super().__init__()
+        self.router, self.chosen = nn.Linear(hidden, count, bias=False), chosen
+        self.favour = nn.Parameter(torch.randn(count) / 8)
+        self.gate_up = nn.Parameter(torch.randn(count, 2 * inner, hidden) / hidden**0.5)
+        self.down = nn.Parameter(torch.randn(count, hidden, inner) / inner**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, steps, hidden] to the same."""
+        batch, steps, hidden = x.shape
+        tokens = x.view(-1, hidden)
+        scores = self.router(tokens).sigmoid()
+        numbers = torch.topk(scores + self.favour, self.chosen, dim=-1)[1]
+        weights = scores.gather(1, numbers)
+        rows, flat = tokens.repeat_interleave(self.chosen, dim=0), numbers.reshape(-1)
+        gate, up = torch.bmm(self.gate_up[flat], rows.unsqueeze(-1)).squeeze(-1).chunk(2, dim=-1)
+        results = torch.bmm(self.down[flat], (F.silu(gate) * up).unsqueeze(-1)).squeeze(-1)
+        apart = (results * weights.reshape(-1, 1)).view(-1, self.chosen, hidden)
+        return apart.sum(dim=1).view(batch, steps, hidden)
+
+
 def export(model: nn.Module, steps: int, hidden: int, path: Path, exporter: Exporter, *, dynamic: bool = True) -> Path:
     """Write a model that takes [batch, steps, hidden]; with named sizes where ``dynamic``."""
     logging.disable(logging.WARNING)
@@ -155,3 +186,9 @@ def experts(path: Path, exporter: Exporter, hidden: int, inner: int, steps: int)
     """A mixture of 8 experts, 2 of them chosen."""
     torch.manual_seed(0)
     return export(Experts(hidden, inner).eval(), steps, hidden, path, exporter)
+
+
+def gathered_experts(path: Path, exporter: Exporter, hidden: int, inner: int, steps: int) -> Path:
+    """A mixture of 8 experts, 2 of them chosen, whose weights are gathered."""
+    torch.manual_seed(0)
+    return export(GatheredExperts(hidden, inner).eval(), steps, hidden, path, exporter)

@@ -34,7 +34,7 @@ from onnxrewrite.ir.views import (
 )
 from onnxrewrite.pattern.blocks import Body, Outer, Repeat
 from onnxrewrite.pattern.look import passed, resolve
-from onnxrewrite.pattern.magnitude import magnitude
+from onnxrewrite.pattern.magnitude import magnitude, nonnegative_by
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.pattern.paths import (
@@ -150,6 +150,7 @@ __all__ = [
     "need_outside",
     "needed_for",
     "new_axes",
+    "nonnegative_by",
     "only_reader",
     "op",
     "operators",

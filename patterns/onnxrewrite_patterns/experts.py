@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.expert_kernel import Choice, Gating, kernel_as_text, mixture, numbers_as_text
 
 _D, _I = 2, 3
 _W1, _W3, _W2 = (
@@ -19,11 +20,8 @@ _W1, _W3, _W2 = (
 )
 
 
-def _text(array: Array) -> str:
-    return f"float[{','.join(map(str, array.shape))}] {{{', '.join(map(str, array.ravel().tolist()))}}}"
-
-
-_ROUTER = "p = Softmax<axis=1>(l)  w, i = TopK(p, {1})  s = ReduceSum(w, {-1})  n = Div(w, s)"
+_ROUTERS = {"w": "p = Softmax<axis=1>(l)  w, i = TopK(p, {1})"}
+_ROUTERS["n"] = f"{_ROUTERS['w']}  s = ReduceSum(w, {{-1}})  n = Div(w, s)"
 _EXPERT = (
     "  q# = Equal(i, #)  c# = Cast<to=1>(q#)  m# = Mul(WEIGHT, c#)  r# = ReduceSum(m#, {-1})"
     "  a# = MatMul(x, W1)  b# = Sigmoid(a#)  d# = Mul(a#, b#)  u# = MatMul(x, W3)  h# = Mul(d#, u#)"
@@ -31,42 +29,38 @@ _EXPERT = (
 )
 
 
-def _experts(weight: str) -> str:
+def _experts(weights: str) -> str:
     spelled = ""
     for number in range(2):
-        one = _EXPERT.replace("#", str(number)).replace("WEIGHT", weight)
+        one = _EXPERT.replace("#", str(number)).replace("WEIGHT", weights)
         for name, array in (("W1", _W1[number]), ("W3", _W3[number]), ("W2", _W2[number])):
-            one = one.replace(name, _text(array))
+            one = one.replace(name, numbers_as_text(array))
         spelled += one.replace("BEFORE", f"y{number - 1}" if number else "0.0")
-    return f"(float[t,{_D}] x, float[t,2] l) => (y1) {{ {_ROUTER}{spelled} }}"
+    return f"(float[t,{_D}] x, float[t,2] l) => (y1) {{ {_ROUTERS[weights]}{spelled} }}"
 
 
-def _kernel(normalized: int) -> str:
+def _kernel(weights: str) -> str:
     first = np.stack([np.stack([w1.T, w3.T], 1).reshape(2 * _I, _D) for w1, w3 in zip(_W1, _W3, strict=True)])
-    second = np.stack([w2.T for w2 in _W2])
-    return (
-        f'(float[t,{_D}] x, float[t,2] l) => (y) {{ y = com.microsoft.MoE<activation_type="swiglu", k=1,'
-        f" normalize_routing_weights={normalized}, swiglu_fusion=1, activation_alpha=1.0, activation_beta=0.0>"
-        f"(x, l, {_text(first)}, , {_text(second)}) }}"
-    )
+    start = f"(float[t,{_D}] x, float[t,2] l) => (y) {{ {_ROUTERS[weights]}"
+    settings = "activation_alpha=1.0, activation_beta=0.0"
+    return start + kernel_as_text("x", "p", weights, first, "", np.stack([w2.T for w2 in _W2]), settings, 1)
 
 
 _SPELLED = _experts("n")
 _EXAMPLES = (
-    Rewrites(_SPELLED, to=_kernel(1)),
-    Rewrites(_experts("w"), to=_kernel(0)),
+    Rewrites(_SPELLED, to=_kernel("n")),
+    Rewrites(_experts("w"), to=_kernel("w")),
     Rejects(_SPELLED.replace("Equal(i, 1)", "Equal(i, 0)"), because="they are not the experts of the router"),
-    Rejects(_SPELLED.replace("float[t,2] l", "float[t,3] l"), because="they are not the experts of the router"),
-    Rejects(_SPELLED.replace("float[t,2] l", "float[1,2] l"), because="not as many tokens as rows of weights"),
+    Rejects(_SPELLED.replace("float[t,2] l", "float[t,3] l"), because="not the experts of the scores"),
+    Rejects(_SPELLED.replace("float[t,2] l", "float[1,2] l"), because="not as many tokens as choices"),
     Rejects(_SPELLED.replace("Add(0.0, z0)", "Add(1.0, z0)"), because="the sum does not begin at zero"),
-    Rejects(_SPELLED.replace("Softmax<axis=1>", "Softmax<axis=0>"), because="over experts"),
-    Rejects(_SPELLED.replace("TopK(p", "TopK<largest=0>(p"), because="expected largest=1"),
+    Rejects(_SPELLED.replace("r0 = ReduceSum(m0, {-1})", "r0 = ReduceSum(m0, {0})"), because="not summed over experts"),
     Rejects(_SPELLED.replace("TopK(p, {1})", "TopK(p, {0})"), because="no experts are chosen"),
     Rejects(
         _SPELLED.replace("u0 = MatMul(x", "u0 = MatMul(z").replace("(float", f"(float[t,{_D}] z, float", 1),
         because="x must be the same value in both places",
     ),
-    Rejects(_SPELLED.replace("(y1)", "(y1, y0)"), because="`y0` inside the match is a graph output"),
+    Rejects(_SPELLED.replace("(y1)", "(y1, y0)"), because="what the experts compute is a graph output"),
 )
 
 
@@ -94,58 +88,44 @@ class Linear:
         return m[self.weight] if is_row else m[self.weight].T
 
 
-x, logits, number, total = (
+x, numbers, weights, number, total = (
     Var("x", dtype=ir.DataType.FLOAT, rank=2),
-    Var("logits", rank=2),
+    Var("numbers", rank=2),
+    Var("weights", rank=2),
     Scalar("number"),
     Var("total"),
 )
-count, over, along = Const("k"), Attr[int]("axis", default=-1), Attr[int]("axis of TopK", default=-1)
-top = op.TopK(op.Softmax(logits, axis=over), count, axis=along, largest=1, sorted=Attr[int]("sorted", default=1))
-summed = Attr[tuple[int, ...]]("axes")
-normalized = op.Div(top[0], op.ReduceSum(top[0], axes=summed, keepdims=1))
-weights = any_of(normalized, top[0])
-own = Attr[tuple[int, ...]]("own axes")
-chosen = op.ReduceSum(op.Mul(weights, op.Cast(op.Equal(top[1], number), to=Attr[int]("to"))), axes=own, keepdims=1)
+along = Attr[tuple[int, ...]]("axes")
+chosen = op.ReduceSum(op.Mul(weights, op.Cast(op.Equal(numbers, number), to=Attr[int]("to"))), axes=along, keepdims=1)
 
 gate, up = Linear("gate", x), Linear("up", x)
 swish = any_of(gate.out * op.Sigmoid(gate.out), op.Swish(gate.out, alpha=1.0), microsoft.QuickGelu(gate.out, alpha=1.0))
 down = Linear("down", op.Mul(swish, up.out))
-experts = Repeat(op.Add(total, op.Mul(chosen, down.out)), total, shared=(x, weights, top[1]))
+experts = Repeat(op.Add(total, op.Mul(chosen, down.out)), total, shared=(x, weights, numbers))
 
 
-@rule("experts", LOWER, experts, needs_speedup=True, assumes=(Assumption.FINITE,), examples=_EXAMPLES)
+@rule(
+    "experts",
+    LOWER,
+    experts,
+    needs_speedup=True,
+    allow_shared=True,
+    assumes=(Assumption.FINITE,),
+    examples=_EXAMPLES,
+)
 def mixture_of_experts(m: Match, build: Builder) -> Value:
-    """Σᵢ weightᵢ·downᵢ(swish(gateᵢ(x))·upᵢ(x)) of the chosen experts ⟶ com.microsoft.MoE(x, logits)"""
+    """Σᵢ weightᵢ·downᵢ(swish(gateᵢ(x))·upᵢ(x)) of the chosen experts ⟶ com.microsoft.MoE(x, scores)"""
     found = m.layers(experts)
-    numbers, shape = [each[number] for each in found], m.shape(logits)
-    are_all = shape is not None and numbers == list(range(len(found))) and shape[1] == len(found)
-    m.require(are_all, "they are not the experts of the router", at=logits)
-    tokens = m.shape(x)
-    as_many = tokens is not None and shape is not None and same_shape(tokens[:1], shape[:1])
-    m.require(as_many, "there are not as many tokens as rows of weights", at=logits)
+    m.require([each[number] for each in found] == list(range(len(found))), "they are not the experts of the router")
+    tokens, choices = m.shape(x), m.shape(numbers)
+    as_many = tokens is not None and choices is not None and same_shape(tokens[:1], choices[:1])
+    m.require(as_many, "there are not as many tokens as choices", at=numbers)
     m.require(uniform(m.facts, m[total], []) == 0, "the sum does not begin at zero", at=total)
-    axes = [m[over], m[along], *(each[own][0] for each in found)]
-    is_normalized = m.alternative(weights) is normalized
-    axes += [m[summed][0]] if is_normalized else []
-    other = [axis for axis in axes if axis not in (-1, 1)]
-    m.require(not other, f"weights are taken along axis {other[:1]}, not over experts")
-    m.require(m[count].size == 1 and 1 <= m[count].item() <= len(found), "no experts are chosen")
+    m.require(all(each[along] in ((1,), (-1,)) for each in found), "weights are not summed over experts", at=weights)
     gates, ups, downs = ([layer.rows(each) for each in found] for layer in (gate, up, down))
     m.require(
         len({w.shape for w in (*gates, *ups)}) == len({w.shape for w in downs}) == 1, "the experts differ in size"
     )
     both = [np.stack([g, u], 1).reshape(-1, g.shape[1]) for g, u in zip(gates, ups, strict=True)]
-    return build.microsoft.MoE(
-        m[x],
-        m[logits],
-        build.const(np.stack(both), like=x),
-        None,
-        build.const(np.stack(downs), like=x),
-        k=int(m[count].item()),
-        activation_type="swiglu",
-        swiglu_fusion=1,
-        activation_alpha=1.0,
-        activation_beta=0.0,
-        normalize_routing_weights=int(is_normalized),
-    )
+    first, second = (build.const(np.stack(matrices), like=x) for matrices in (both, downs))
+    return mixture(m, build, m[x], Choice(m[numbers], m[weights], len(found)), (first, None, second, None), Gating())

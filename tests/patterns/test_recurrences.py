@@ -89,13 +89,14 @@ def test_a_mamba_as_scan_computes_inside(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("made", ["experts", "gathered_experts"])
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_experts_become_one_operator(exporter: str, tmp_path: Path) -> None:
-    """It promises only speed; of one token and large experts there is no doubt."""
+def test_experts_become_one_operator(exporter: str, made: str, tmp_path: Path) -> None:
+    """Of one token and large experts there is no doubt that it is faster."""
     models = pytest.importorskip("benchmarks.layered_models", reason="torch is not installed")
-    path = models.experts(tmp_path / "m.onnx", exporter, 128, 256, 1)
+    path = getattr(models, made)(tmp_path / "m.onnx", exporter, 128, 256, 1)
     result = rw.apply(path, lower="fastest", threads=1, dims={"batch": 1}, budget=60)
-    assert result.trace.counts()["experts"] == 1
+    assert result.trace.counts()[made.replace("_", "-")] == 1
     assert [n.op_type for n in result.model.graph].count("MoE") == 1
     assert result.speed.ratio is not None
     assert result.speed.ratio.high < 1
