@@ -41,7 +41,7 @@ from onnxrewrite.system.arrays import Outputs
 PAST = 256
 """Tokens before the one that is timed."""
 UNIFORM = tuple(WeightFormat(4, block) for block in (32, 128))
-LIMITS = (0.001, 0.003, 0.01, 0.03, 0.1)
+LIMITS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 SETTING = Setting(threads=1)
 FLOAT = "float"
 

@@ -1,12 +1,13 @@
 """Trials of forms of weights on products: the error that each makes on what the product reads, and its time.
 
 All products of a model, and its tables, stand side by side in one model of their own, whose inputs are what they read
-in the whole.  It is quantized once for all forms that are stored alike.  Products of equal sizes are timed once, all
-forms by turns.
+in the whole.  It is quantized once for all forms that are stored alike.  Products of equal sizes are timed together,
+all forms by turns: one alone would find its weights in the cache, where in the whole they are not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -39,7 +40,8 @@ _ROWS = 256
 _SECONDS = 0.5
 """To time all forms of products of equal sizes."""
 
-_FLOAT = "float"
+_TOGETHER, _BYTES = 16, 1 << 26
+"""So many products of equal sizes at most are timed together, and so many bytes of floats, but one at least."""
 
 
 @dataclass(frozen=True)
@@ -158,26 +160,29 @@ class Trials:
         found: dict[str, dict[WeightFormat | None, float]] = {}
         for alike in by_sizes.values():
             fitting = [f for f in forms if f.fits(alike[0].node.op_type, alike[0].sizes)]
-            times = self._timed(alike[0], dict.fromkeys(f.kernel for f in fitting))
+            few = max(1, min(_TOGETHER, _BYTES // (4 * math.prod(alike[0].sizes))))
+            times = self._timed(alike[:few], dict.fromkeys(f.kernel for f in fitting))
             known = {None: times[None]} | {form: times[form.kernel] for form in fitting if form.kernel in times}
             found |= {each.name: known for each in alike}
         return found
 
-    def _timed(self, product: Product, kernels: Iterable[WeightFormat]) -> dict[WeightFormat | None, float]:
-        """The seconds of a product, by kernel; one that refuses it is missing."""
-        count = self.rows or len(product.rows(self._reads()[0][product.read.name or ""]))
-        read = product.rows(self._reads()[0][product.read.name or ""], count, exactly=True)
-        feeds, alone = {_input(0): read}, side_by_side(self.model, [product])
-        tasks: dict[WeightFormat | None, Runner] = {None: open_runner(alone, feeds, self.setting)}
+    def _timed(self, alike: Sequence[Product], kernels: Iterable[WeightFormat]) -> dict[WeightFormat | None, float]:
+        """The seconds of one of these products, by kernel; one that refuses it is missing."""
+        reads = [product.read.name or "" for product in alike]
+        count = self.rows or len(alike[0].rows(self._reads()[0][reads[0]]))
+        given = [p.rows(self._reads()[0][name], count, exactly=True) for p, name in zip(alike, reads, strict=True)]
+        feeds, together = {_input(i): rows for i, rows in enumerate(given)}, side_by_side(self.model, alike)
+        tasks: dict[WeightFormat | None, Runner] = {None: open_runner(together, feeds, self.setting)}
         for kernel in kernels:
             try:
-                runner = open_runner(self.in_forms(alone, {product.name: kernel}), feeds, self.setting)
+                forms = {product.name: kernel for product in alike}
+                runner = open_runner(self.in_forms(together, forms), feeds, self.setting)
                 runner()
                 tasks[kernel] = runner
             except ModelError:
                 continue
         timings = interleave(tasks, seconds=_SECONDS)
-        return {kernel: t.seconds(of_processor=self.setting.is_serial) for kernel, t in timings.items()}
+        return {k: t.seconds(of_processor=self.setting.is_serial) / len(alike) for k, t in timings.items()}
 
     def _reads(self) -> list[Outputs]:
         """The values that the products read, by sample."""
