@@ -28,6 +28,7 @@ from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import LOWER, Assumption, Rejects, Rewrites, Rule, rule
 from onnxrewrite.suite.decoders.decoder_interface import CUSTOMARY
 from onnxrewrite.suite.decoders.masks import CAUSAL, Seen
+from onnxrewrite.suite.decoders.packed_projections import packed_projections
 
 
 class Padding(enum.StrEnum):
@@ -87,7 +88,8 @@ def rules(seen: Mapping[str, Seen], padding: Padding) -> tuple[Rule, ...]:
         allow_shared=True,
         benefit=10,
     )
-    return (made, grouped_rotary) if padding is Padding.RIGHT else (made,)
+    turned = (grouped_rotary,) if padding is Padding.RIGHT else ()
+    return (made, *turned, packed_projections)
 
 
 def to_grouped(seen: Mapping[str, Seen], padding: Padding, m: Match, build: Builder) -> tuple[ir.Value, ...]:
