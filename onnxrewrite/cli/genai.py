@@ -74,6 +74,7 @@ class _Weights:
     block_size: Annotated[
         int, typer.Option("--block-size", metavar="N", help="Elements that share a scale, of int8 and int4.")
     ] = 32
+    algorithm: options.Algorithm = options.Rounding.NEAREST
     max_divergence: Annotated[
         float, typer.Option("--max-divergence", metavar="D", help="Of mixed: nats that a token may be off, on average.")
     ] = 0.01
@@ -182,6 +183,7 @@ def _of_weights(asked: _Weights) -> WeightSettings | None:
         mode="weights",
         weights=asked.weights.value,
         block_size=asked.block_size,
+        algorithm=asked.algorithm.value,
         max_divergence=asked.max_divergence,
         min_agreement=asked.min_tokens,
         rows=1,

@@ -34,6 +34,14 @@ class Mode(enum.StrEnum):
     WEIGHTS = "weights"
 
 
+class Rounding(enum.StrEnum):
+    """Values of ``--algorithm``, likewise."""
+
+    NEAREST = "nearest"
+    K_QUANT = "k-quant"
+    GPTQ = "gptq"
+
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)]
 Opset = Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")]
 Data = Annotated[
@@ -52,6 +60,13 @@ Batch = Annotated[
     int | None,
     typer.Option(
         "--batch", min=1, metavar="N", help="Samples in one run: rows of --data that are run and timed at once (1)."
+    ),
+]
+Algorithm = Annotated[
+    Rounding,
+    typer.Option(
+        "--algorithm",
+        help="Of weights of 4 bits: to the nearest step, steps of the least error, or fitted to the data.",
     ),
 ]
 Metric = Annotated[

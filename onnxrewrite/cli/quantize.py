@@ -116,6 +116,7 @@ class _Settings:
     block_size: Annotated[
         int, typer.Option("--block-size", metavar="N", help="Of weights: elements that share a scale.")
     ] = 32
+    algorithm: options.Algorithm = options.Rounding.NEAREST
     max_divergence: Annotated[
         float,
         typer.Option(
@@ -179,6 +180,7 @@ class _Settings:
             include=tuple(self.include),
             exclude=tuple(self.exclude),
             block_size=self.block_size,
+            algorithm=self.algorithm.value,
             max_divergence=self.max_divergence,
             min_agreement=self.min_agreement,
             rows=self.rows,

@@ -39,6 +39,7 @@ def data(tmp_path: Path) -> Path:
     ("choices", "known"),
     [
         (options.Mode, quantize_settings.Mode),
+        (options.Rounding, quantize_settings.Algorithm),
         (Format, quantize_settings.Format),
         (Calibration, quantize_settings.Calibration),
         (Activations, quantize_settings.Activations),

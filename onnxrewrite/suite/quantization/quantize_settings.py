@@ -16,6 +16,7 @@ Format: TypeAlias = Literal["qdq", "qoperator"]
 Calibration: TypeAlias = Literal["minmax", "entropy", "percentile", "distribution"]
 Activations: TypeAlias = Literal["uint8", "int8", "uint16", "int16"]
 Weights: TypeAlias = Literal["int8", "uint8", "int4", "uint4", "mixed"]
+Algorithm: TypeAlias = Literal["nearest", "k-quant", "gptq"]
 
 BLOCKS = (16, 32, 64, 128, 256)
 """Sizes of a block of weights that share a scale, for which ONNX Runtime has kernels."""
@@ -50,6 +51,7 @@ class QuantizeSettings:
         include: Only nodes that one of these names: a name, a pattern with ``*``, or ``op:TYPE``.  Empty: all.
         exclude: Nodes to leave in float, likewise.
         block_size: Of ``weights``: elements along the inner dimension that share a scale.
+        algorithm: Of ``weights`` of 4 bits: how they are rounded, see ``WeightFormat``; ``gptq`` does it by the data.
         max_divergence: Of ``mixed``: the loss that the fastest model may have, by ``Closeness.distance``: nats a row of
             scores, or the power of the error to that of the output.
         min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.  Of
@@ -77,6 +79,7 @@ class QuantizeSettings:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     block_size: int = 32
+    algorithm: Algorithm = "nearest"
     max_divergence: float = 0.01
     min_agreement: float = 0.98
     rows: int | None = None
@@ -120,6 +123,8 @@ class QuantizeSettings:
         four, sixteen = self.weights.endswith("4"), self.activations.endswith("16")
         if self.is_mixed and self.mode != "weights":
             return "weights mixed: bits are chosen for weights alone; take mode weights"
+        if self.algorithm != "nearest" and (self.mode != "weights" or not four):
+            return f"{self.algorithm} rounds weights of 4 bits in mode weights"
         if self.mode == "dynamic" and self.activations != "uint8":
             return f"activations {self.activations}: dynamic quantization has uint8 only; take static"
         if self.mode == "dynamic" and four:
@@ -142,7 +147,7 @@ class QuantizeSettings:
     @property
     def is_calibrated(self) -> bool:
         """True if data decide what the model is, which therefore is to be judged on others."""
-        return self.mode == "static" or self.is_mixed or self.smooth
+        return self.mode == "static" or self.is_mixed or self.smooth or self.algorithm == "gptq"
 
     @property
     def name(self) -> str:
@@ -154,6 +159,7 @@ class QuantizeSettings:
             words += ["mixed", f"divergence {self.max_divergence:g}"]
         elif self.mode == "weights":
             words += [self.weights, f"blocks of {self.block_size}"]
+            words += [] if self.algorithm == "nearest" else [self.algorithm]
         else:
             if self.mode == "static":
                 ranges = self.calibration if self.moving_average is None else f"average {self.moving_average:g}"
@@ -191,7 +197,7 @@ def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSet
     return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))
 
 
-_CHOICES = ("mode", "format", "calibration", "activations", "weights")
+_CHOICES = ("mode", "format", "calibration", "activations", "weights", "algorithm")
 
 
 def names(entries: tuple[str, ...], name: str, operator: str) -> bool:

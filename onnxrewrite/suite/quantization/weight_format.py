@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, QuantizeSettings, names
-
-Algorithm: TypeAlias = Literal["nearest", "k-quant", "gptq"]
+from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, Algorithm, QuantizeSettings, names
 
 EXACT, FAST = 0, 4
 """Accuracy levels of com.microsoft.MatMulNBits: products of floats, and of 8-bit integers, which is what a CPU is fast
@@ -71,9 +69,18 @@ class WeightFormat:
         return " ".join([*words] if self.symmetric else [*words, "zero points"])
 
 
-def of_settings(settings: QuantizeSettings) -> WeightFormat:
-    """The one form that settings name."""
-    return WeightFormat(BITS[settings.weights], settings.block_size, symmetric=settings.symmetric_weights)
+def forms_by_settings(model: ir.Model, nodes: Container[str], settings: QuantizeSettings) -> dict[str, WeightFormat]:
+    """The form that settings name, of products and tables; the nearest steps where the algorithm does not fit."""
+    nearest = WeightFormat(BITS[settings.weights], settings.block_size, symmetric=settings.symmetric_weights)
+    asked = replace(nearest, algorithm=settings.algorithm, symmetric=False)
+    found: dict[str, WeightFormat] = {}
+    for node in model.graph:
+        name, weight = node.name or "", node.inputs[int(node.op_type != "Gather")] if len(node.inputs) > 1 else None
+        if name in nodes:
+            sizes = tuple(weight.const_value.shape.numpy()) if weight is not None and weight.const_value else ()
+            fits = settings.algorithm != "nearest" and len(sizes) > 1 and asked.fits(node.op_type, sizes)
+            found[name] = asked if fits else nearest
+    return found
 
 
 def closer_form(node: ir.Node) -> WeightFormat | None:

@@ -44,7 +44,7 @@ from onnxrewrite.suite.quantization.select import Selection, floats_left, in_few
 from onnxrewrite.suite.quantization.smoothing import smooth
 from onnxrewrite.suite.quantization.split import split_gemms
 from onnxrewrite.suite.quantization.stored import store
-from onnxrewrite.suite.quantization.weight_format import forms_in_blocks, of_settings
+from onnxrewrite.suite.quantization.weight_format import forms_by_settings, forms_in_blocks
 from onnxrewrite.system import temporary
 
 Augment: TypeAlias = Callable[[Sample], Iterable[Sample]]
@@ -199,17 +199,18 @@ class Work:
             nodes = store(ready, nodes, by_row=settings.per_channel)
             forms = forms_in_blocks(ready, nodes, settings)
             nodes = {name: operator for name, operator in nodes.items() if name not in forms}
-        if settings.mode == "weights" and not settings.is_mixed:
-            forms, nodes = dict.fromkeys(nodes, of_settings(settings)), {}
-        if settings.is_mixed:
+        if settings.is_mixed or settings.algorithm == "gptq":
             trials = self._trials(ready, settings, nodes)
+        if settings.mode == "weights" and not settings.is_mixed:
+            forms, nodes = forms_by_settings(ready, nodes, settings), {}
+        if settings.is_mixed and trials is not None:
             found = allocated(trials, self.close, settings, self._counted)
             notes.append(str(found))
             selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
         quantized = trials.in_forms if trials is not None else in_forms
         model = self._filed(quantized(ready, forms)) if forms else ready
         if settings.mode == "weights" and not settings.is_mixed:
-            model, levels = self._levelled(model, ready, forms, settings, notes)
+            model, levels = self._levelled(model, partial(quantized, ready), forms, settings, notes)
             selection = selection if levels is None else in_few_bits(selection, levels)
             forms = levels or {}
         model = self._quantized(model, settings, nodes) if nodes else model
@@ -297,7 +298,12 @@ class Work:
         return self._through_files(model, partial(engine.static, settings=settings, nodes=nodes, samples=samples))
 
     def _levelled(
-        self, model: ir.Model, ready: ir.Model, forms: Formats, settings: QuantizeSettings, notes: list[str]
+        self,
+        model: ir.Model,
+        made: Callable[[Formats], ir.Model],
+        forms: Formats,
+        settings: QuantizeSettings,
+        notes: list[str],
     ) -> tuple[ir.Model, Formats | None]:
         """A decoder with weights in blocks, at the levels that keep its tokens; and its forms, None where no level was
         taken back."""
@@ -306,7 +312,7 @@ class Work:
         judge = Judge(self.opened, self.calibration_data)
         found = chosen_levels(model, forms, judge, settings.min_agreement, self._counted)
         notes.append(str(found))
-        return (self._filed(in_forms(ready, found.forms)), found.forms) if found.back else (model, None)
+        return (self._filed(made(found.forms)), found.forms) if found.back else (model, None)
 
     def _filed(self, model: ir.Model) -> ir.Model:
         """A model whose weights lie in a file, from which sessions map them."""

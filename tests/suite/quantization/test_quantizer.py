@@ -40,6 +40,8 @@ MODES = [
     QuantizeSettings(mode="weights"),
     QuantizeSettings(mode="weights", weights="int4", block_size=16),
     QuantizeSettings(mode="weights", weights="uint4", symmetric_weights=False, block_size=16),
+    QuantizeSettings(mode="weights", weights="int4", algorithm="k-quant", block_size=16),
+    QuantizeSettings(mode="weights", weights="int4", algorithm="gptq", block_size=16),
 ]
 
 

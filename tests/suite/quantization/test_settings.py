@@ -19,6 +19,7 @@ from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, n
         QuantizeSettings(mode="static", calibration="percentile", percentile=99.9, exclude=("a*", "op:Conv")),
         QuantizeSettings(mode="static", moving_average=0.1, operators=("MatMul",), include=("x",)),
         QuantizeSettings(mode="weights", weights="uint4", block_size=128, symmetric_weights=False),
+        QuantizeSettings(mode="weights", weights="int4", algorithm="gptq"),
     ],
 )
 def test_json_and_back(settings: QuantizeSettings) -> None:
@@ -41,6 +42,12 @@ def test_json_and_back(settings: QuantizeSettings) -> None:
         ({"weights": "int4"}, "dynamic quantization has 8 bits"),
         ({"mode": "static", "format": "qoperator", "activations": "int16"}, "qoperator has 8 bits only, not int16"),
         ({"mode": "static", "format": "qoperator", "weights": "int4"}, "qoperator has 8 bits only, not int4"),
+        ({"mode": "weights", "algorithm": "gptq"}, "gptq rounds weights of 4 bits in mode weights"),
+        (
+            {"mode": "static", "weights": "int4", "algorithm": "k-quant"},
+            "k-quant rounds weights of 4 bits in mode weights",
+        ),
+        ({"mode": "weights", "weights": "int4", "algorithm": "hqq"}, "algorithm must be nearest, k-quant, gptq"),
         ({"exclude": "name"}, "exclude must be a list of names"),
     ],
 )
