@@ -138,7 +138,8 @@ def coverage(report: Report, only: list[str]) -> None:
 # -- speed ---------------------------------------------------------------------------------------------------
 
 
-def _session(path: Path) -> ort.InferenceSession:
+def opened(path: Path) -> ort.InferenceSession:
+    """A session of one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -146,7 +147,7 @@ def _session(path: Path) -> ort.InferenceSession:
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def _step(session: ort.InferenceSession, past: int, *, shared: bool) -> Callable[[], None]:
+def decode_step(session: ort.InferenceSession, past: int, *, shared: bool, head: int = HEAD) -> Callable[[], None]:
     """A step of one token after ``past`` others; keys and values lie in one buffer of one more, or are made anew."""
     binding, rng = session.io_binding(), np.random.default_rng(0)
     feeds = {
@@ -158,7 +159,7 @@ def _step(session: ort.InferenceSession, past: int, *, shared: bool) -> Callable
         if given.name in feeds:
             binding.bind_ortvalue_input(given.name, ort.OrtValue.ortvalue_from_numpy(feeds[given.name]))
             continue
-        numbers = rng.standard_normal((1, given.shape[1], past + shared, HEAD), np.float32)
+        numbers = rng.standard_normal((1, given.shape[1], past + shared, head), np.float32)
         value = ort.OrtValue.ortvalue_from_numpy(numbers)
         binding.bind_ortvalue_input(given.name, value)
         if shared:
@@ -173,14 +174,16 @@ def _step(session: ort.InferenceSession, past: int, *, shared: bool) -> Callable
     return step
 
 
-def _times(step: Callable[[], None], runs: int) -> Callable[[], float]:
-    def timed() -> float:
+def timed(step: Callable[[], None], runs: int) -> Callable[[], float]:
+    """Takes the seconds of a step, as the mean of some runs."""
+
+    def taken() -> float:
         start = clock()
         for _ in range(runs):
             step()
         return (clock() - start) / runs
 
-    return timed
+    return taken
 
 
 def _sides(folder: Path, size: dict[str, int]) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -190,17 +193,17 @@ def _sides(folder: Path, size: dict[str, int]) -> Iterator[tuple[str, Callable[[
     exports.export(model, path, "torchscript" if exports.can_trace() else "dynamo")
     made = genai(path, out, GenaiSettings(special=Special(context=2048, eos=(2,)), check="fast"))
     assert made.shared
-    yield "export", _step(_session(path), PAST, shared=False)
-    session = _session(out / "model.onnx")
-    yield "genai, past and present apart", _step(session, PAST, shared=False)
-    yield "genai, shared buffers", _step(session, PAST, shared=True)
+    yield "export", decode_step(opened(path), PAST, shared=False)
+    session = opened(out / "model.onnx")
+    yield "genai, past and present apart", decode_step(session, PAST, shared=False)
+    yield "genai, shared buffers", decode_step(session, PAST, shared=True)
     for name, make, together in (("builder, shared buffers", _built, True), ("mobius", _by_mobius, False)):
         try:
             peer = make(model, folder)
         except ImportError as error:  # each wants a version of Transformers
             print(f"{name}: {error}", flush=True)
             continue
-        yield name, _step(_session(peer), PAST, shared=together)
+        yield name, decode_step(opened(peer), PAST, shared=together)
 
 
 def _by_mobius(model: Any, folder: Path) -> Path:
@@ -230,7 +233,7 @@ def speed(report: Report, quick: bool, rounds: int) -> None:
         steps = dict(_sides(Path(folder), size))
         for step in steps.values():
             step()
-        times = interleaved({name: _times(step, 5) for name, step in steps.items()}, rounds)
+        times = interleaved({name: timed(step, 5) for name, step in steps.items()}, rounds)
     base = times["export"]
     rows: list[Row] = [
         {"model": name, "step (s)": seconds, "of the export": seconds / base} for name, seconds in times.items()
