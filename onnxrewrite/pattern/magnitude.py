@@ -23,7 +23,7 @@ _NEVER = operators("pointwise softmax", marks="nonnegative")
 _KEEPING = (*operators("reduce", marks="integers"), *operators(marks="bounded exact", but="odd"), "TopK")
 """Operators of whose results none is below zero where no element of the first input is."""
 
-_JOINING = ("Add", "Concat", "Div", "Max", "Mean", "Min", "Mul", "Sum")
+_JOINING = (*operators("broadcast", marks="commutative", but="bits comparison logic"), "Concat", "Div")
 """The same of all of their inputs."""
 
 

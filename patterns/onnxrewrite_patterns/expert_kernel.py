@@ -41,7 +41,7 @@ class Choice:
         """Scores of which the kernel chooses the same experts, with weights in proportion."""
         top = m.made_by(self.chosen, "TopK", because="the experts are not the best by scores")
         scores = m.operand(top)
-        are_best = self.chosen is top.outputs[1] and m.rank(scores) == 2 and m.axis(top, 2) == 1
+        are_best = resolve(self.chosen).index() == 1 and m.rank(scores) == 2 and m.axis(top, 2) == 1
         m.require(are_best, "the experts are not the best by scores", at=self.chosen)
         m.require(m.dim(scores, 1) == self.experts, "they are not the experts of the scores", at=scores)
         nonnegative = m.known(nonnegative_by(m, self.weights), "a weight may be below zero", at=self.weights)
@@ -52,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Gating:
-    """What is between the layers of an expert: g·sigmoid(alpha·g)·(u + beta), g and u bounded.
+    """The activation between the layers of an expert: g·sigmoid(alpha·g)·(u + beta), g and u bounded.
 
     Attributes:
         alpha: The slope.
@@ -84,7 +84,7 @@ def mixture(
             [experts, 2·inner], and those of the second, [experts, size, inner] and [experts, size].
         gating: What is between them.
     """
-    need = next((need for _, need in leaks((n for n in m.nodes if m.anchor not in n.outputs), m.nodes)), "")
+    need = next((need for value, need in leaks(m.nodes, m.nodes) if value is not m.anchor), "")
     m.require(not need, f"what the experts compute is {need}")
     bound = {} if gating.limit == math.inf else {"swiglu_limit": gating.limit}
     mixed = build.microsoft.MoE(
@@ -107,8 +107,9 @@ def numbers_as_text(array: Array) -> str:
     return f"float[{','.join(map(str, array.shape))}] {{{', '.join(map(str, array.ravel().tolist()))}}}"
 
 
-def kernel_as_text(x: str, of: str, weights: str, first: Array, bias: str, second: Array, settings: str, k: int) -> str:
+def kernel_as_text(x: str, of: str, weights: str, layers: tuple[Array, str, Array], settings: str, k: int) -> str:
     """The kernel in the text of an example, of tokens ``x`` and experts ``i``; it gives ``y``."""
+    first, bias, second = layers
     return (
         f"  ls = Shape({of})  none = Expand(-inf, ls)  lw = Log({weights})"
         f"  scores = ScatterElements<axis=1>(none, i, lw)"

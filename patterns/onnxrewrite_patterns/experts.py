@@ -43,7 +43,8 @@ def _kernel(weights: str) -> str:
     first = np.stack([np.stack([w1.T, w3.T], 1).reshape(2 * _I, _D) for w1, w3 in zip(_W1, _W3, strict=True)])
     start = f"(float[t,{_D}] x, float[t,2] l) => (y) {{ {_ROUTERS[weights]}"
     settings = "activation_alpha=1.0, activation_beta=0.0"
-    return start + kernel_as_text("x", "p", weights, first, "", np.stack([w2.T for w2 in _W2]), settings, 1)
+    second = np.stack([w2.T for w2 in _W2])
+    return start + kernel_as_text("x", "p", weights, (first, "", second), settings, 1)
 
 
 _SPELLED = _experts("n")

@@ -70,7 +70,7 @@ def _kernel(router: str, of: str, weights: str = "n", *, bounded: bool = False) 
     first, bias = (_FIRST, numbers_as_text(_BIAS)) if bounded else (_FIRST[:, _ORDER], "")
     settings = _BOUNDS if bounded else _USUAL
     start = f"{_START}  {router}  xx = Reshape(t, {{-1, {_H}}})"
-    return start + kernel_as_text("xx", of, weights, first, bias, _SECOND, settings, 2)
+    return start + kernel_as_text("xx", of, weights, (first, bias, _SECOND), settings, 2)
 
 
 _PLAIN = _gathered(_NORMALIZED)
@@ -126,7 +126,7 @@ class Linear:
 
     @property
     def out(self) -> Term:
-        """What it gives."""
+        """The results."""
         return self._forms
 
     def weights(self, m: Match) -> Array:
