@@ -13,6 +13,9 @@ import numpy as np
 
 from onnxrewrite.rules import *
 
+TINY = float(np.finfo(np.float32).tiny)
+"""Stands for zero, so that weights that are all zero have logarithms, too."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -47,7 +50,8 @@ class Choice:
         nonnegative = m.known(nonnegative_by(m, self.weights), "a weight may be below zero", at=self.weights)
         m.cover(top, *nonnegative)
         none = build.Expand(build.const(-np.inf, like=self.weights), build.Shape(scores))
-        return build.ScatterElements(none, self.chosen, build.Log(self.weights), axis=1)
+        positive = build.Max(self.weights, build.const(TINY, like=self.weights))
+        return build.ScatterElements(none, self.chosen, build.Log(positive), axis=1)
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def kernel_as_text(x: str, of: str, weights: str, layers: tuple[Array, str, Arra
     """The kernel in the text of an example, of tokens ``x`` and experts ``i``; it gives ``y``."""
     first, bias, second = layers
     return (
-        f"  ls = Shape({of})  none = Expand(-inf, ls)  lw = Log({weights})"
+        f"  ls = Shape({of})  none = Expand(-inf, ls)  pw = Max({weights}, {TINY})  lw = Log(pw)"
         f"  scores = ScatterElements<axis=1>(none, i, lw)"
         f'  z = com.microsoft.MoE<activation_type="swiglu", k={k}, swiglu_fusion=1, normalize_routing_weights=1,'
         f" {settings}>({x}, scores, {numbers_as_text(first)}, {bias}, {numbers_as_text(second)})"
