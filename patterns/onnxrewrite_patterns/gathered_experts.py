@@ -28,7 +28,6 @@ def _numbers(*shape: int, step: float = 1 / 32) -> Array:
 
 
 _FIRST, _SECOND, _BIAS = _numbers(_E, 2 * _I, _H), _numbers(_E, _H, _I, step=-1 / 32), _numbers(_E, 2 * _I)
-_ORDER = [0, 2, 1, 3]
 _START = f"(float[t,{_H}] x, float[t,{_E}] l) => (y) {{ t = Unsqueeze(x, {{1}})"
 _BEST = "p = Softmax<axis=1>(l)  w, i = TopK(p, {2})"
 _NORMALIZED = f"{_BEST}  s = ReduceSum(w, {{-1}})  n = Div(w, s)"
@@ -66,8 +65,10 @@ _USUAL = "activation_alpha=1.0, activation_beta=0.0"
 _BOUNDS = "activation_alpha=1.5, activation_beta=1.0, swiglu_limit=0.5"
 
 
-def _kernel(router: str, of: str, weights: str = "n", *, bounded: bool = False) -> str:
-    first, bias = (_FIRST, numbers_as_text(_BIAS)) if bounded else (_FIRST[:, _ORDER], "")
+def _kernel(
+    router: str, of: str, weights: str = "n", *, bounded: bool = False, order: Sequence[int] = (0, 2, 1, 3)
+) -> str:
+    first, bias = (_FIRST, numbers_as_text(_BIAS)) if bounded else (_FIRST[:, order], "")
     settings = _BOUNDS if bounded else _USUAL
     start = f"{_START}  {router}  xx = Reshape(t, {{-1, {_H}}})"
     return start + kernel_as_text("xx", of, weights, (first, bias, _SECOND), settings, 2)
@@ -82,6 +83,10 @@ _EXAMPLES = (
     Rewrites(
         _PLAIN.replace("y = ReduceSum<keepdims=0>", "y = ReduceSum"),
         to=_kernel(_NORMALIZED, "p").replace("y = Mul(z, total)", "yy = Mul(z, total)  y = Unsqueeze(yy, {1})"),
+    ),
+    Rewrites(
+        _PLAIN.replace("u, v = Split", "v, u = Split"),
+        to=_kernel(_NORMALIZED, "p", order=[2, 0, 3, 1]),
     ),
     Rejects(_gathered(_APART, "w").replace("Sigmoid(l)", "Tanh(l)"), because="may be below zero"),
     Rejects(_PLAIN.replace("float[t,3] l", "float[t,4] l"), because="not the experts"),
@@ -163,11 +168,11 @@ class Half:
         high: The greatest.
     """
 
-    def __init__(self, name: str, index: int):
+    def __init__(self, name: str):
         self.low = Attr[float](f"low of {name}", default=-math.inf)
         self.high = Attr[float](f"high of {name}", default=math.inf)
-        split = op.Split(gate_up.out, Each(f"sizes of {name}", at_least=0), axis=Attr[int](f"axis of {name}"))[index]
-        self._part = any_of(split, op.Slice(gate_up.out, Each(f"bounds of {name}", at_least=0)))
+        split = op.Split(gate_up.out, Each(f"sizes of {name}", at_least=0), axis=Attr[int](f"axis of {name}"))
+        self._part = any_of(split[0], split[1], op.Slice(gate_up.out, Each(f"bounds of {name}", at_least=0)))
         self._clipped = op.Clip(self._part, min=self.low, max=self.high)
         self._forms = any_of(self._clipped, self._part)
 
@@ -186,7 +191,7 @@ class Half:
         return (m[self.low], m[self.high]) if is_clipped else (-math.inf, math.inf)
 
 
-gate, up = Half("gate", 0), Half("up", 1)
+gate, up = Half("gate"), Half("up")
 alpha, beta = Attr[float]("alpha"), Scalar("beta", default=0.0)
 spelled = gate.out * op.Sigmoid(gate.out)
 swish = any_of(spelled, op.Swish(gate.out, alpha=alpha), microsoft.QuickGelu(gate.out, alpha=alpha))
