@@ -13,9 +13,6 @@ import numpy as np
 
 from onnxrewrite.rules import *
 
-TINY = float(np.finfo(np.float32).tiny)
-"""Stands for zero, so that weights that are all zero have logarithms, too."""
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -50,8 +47,7 @@ class Choice:
         nonnegative = m.known(nonnegative_by(m, self.weights), "a weight may be below zero", at=self.weights)
         m.cover(top, *nonnegative)
         none = build.Expand(build.const(-np.inf, like=self.weights), build.Shape(scores))
-        positive = build.Max(self.weights, build.const(TINY, like=self.weights))
-        return build.ScatterElements(none, self.chosen, build.Log(positive), axis=1)
+        return build.ScatterElements(none, self.chosen, build.Log(self.weights), axis=1)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,9 @@ def mixture(
         normalize_routing_weights=1,
         **bound,
     )
-    return build.Mul(mixed, build.ReduceSum(choice.weights, axes=(1,), keepdims=1))
+    total = build.ReduceSum(choice.weights, axes=(1,), keepdims=1)
+    none = build.Equal(total, build.const(0.0, like=x))  # of weights that are all zero there is no softmax
+    return build.Where(none, build.const(0.0, like=x), build.Mul(mixed, total))
 
 
 def numbers_as_text(array: Array) -> str:
@@ -115,9 +113,10 @@ def kernel_as_text(x: str, of: str, weights: str, layers: tuple[Array, str, Arra
     """The kernel in the text of an example, of tokens ``x`` and experts ``i``; it gives ``y``."""
     first, bias, second = layers
     return (
-        f"  ls = Shape({of})  none = Expand(-inf, ls)  pw = Max({weights}, {TINY})  lw = Log(pw)"
+        f"  ls = Shape({of})  none = Expand(-inf, ls)  lw = Log({weights})"
         f"  scores = ScatterElements<axis=1>(none, i, lw)"
         f'  z = com.microsoft.MoE<activation_type="swiglu", k={k}, swiglu_fusion=1, normalize_routing_weights=1,'
         f" {settings}>({x}, scores, {numbers_as_text(first)}, {bias}, {numbers_as_text(second)})"
-        f"  total = ReduceSum<keepdims=1>({weights}, {{1}})  y = Mul(z, total) }}"
+        f"  total = ReduceSum<keepdims=1>({weights}, {{1}})  n0 = Equal(total, 0.0)"
+        f"  zt = Mul(z, total)  y = Where(n0, 0.0, zt) }}"
     )

@@ -82,7 +82,9 @@ _EXAMPLES = (
     Rewrites(_gathered(_APART), to=_kernel(_APART, "c")),
     Rewrites(
         _PLAIN.replace("y = ReduceSum<keepdims=0>", "y = ReduceSum"),
-        to=_kernel(_NORMALIZED, "p").replace("y = Mul(z, total)", "yy = Mul(z, total)  y = Unsqueeze(yy, {1})"),
+        to=_kernel(_NORMALIZED, "p").replace(
+            "y = Where(n0, 0.0, zt)", "yy = Where(n0, 0.0, zt)  y = Unsqueeze(yy, {1})"
+        ),
     ),
     Rewrites(
         _PLAIN.replace("u, v = Split", "v, u = Split"),
