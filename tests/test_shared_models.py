@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from corpus import SHARED_MODELS
+from onnxrewrite_patterns import quantized_products
 
 import onnxrewrite as rw
 from onnxrewrite import io
@@ -49,7 +50,7 @@ ACTIVATIONS = {
 UNDONE = {"deberta__ts17_eager_dyn": {"skip-norm"}}
 """Where epsilon is 1e-7, ONNX Runtime's kernel may round rows of one number ten times as much as it should."""
 
-SATURATING = {"quantized-conv", "quantized-matmul", "quantized-gemm"} if saturates() else set()
+SATURATING = {r.name for r in registry.rules_of(quantized_products)} if saturates() else set()
 """On a processor whose 8-bit sums saturate, integer kernels are not what a model of quantizers means."""
 
 WITH_BIAS = {"com.microsoft.Gelu": "com.microsoft.BiasGelu"}

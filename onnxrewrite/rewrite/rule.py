@@ -46,12 +46,15 @@ CANONICALIZE, RAISE, LOWER = Stage
 
 
 class Assumption(enum.StrEnum):
-    """A property of the fed data that a rule assumes, and that no graph can state."""
+    """A property of the fed data, or of the processor, that a rule assumes, and that no graph can state."""
 
     FINITE = "inputs are finite"
     NOT_EMPTY = "no dimension is zero"
     NOT_NEGATIVE = "indices are not negative"
     IN_RANGE = "intermediate results neither overflow nor underflow"
+    NO_SATURATION = (
+        "the processor has 8-bit dot products, or weights are of 7 bits"
+    )
     SCORES_ABOVE_10000 = "scores are far above -10000, and no row is masked throughout"
 
     @property

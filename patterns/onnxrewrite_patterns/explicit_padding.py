@@ -28,6 +28,11 @@ told = {"pads": pads, "axes": axes, "mode": mode, "constant_value": filling, "va
 pad, pad_before_max = op.Pad(x, **told), op.Pad(padded, **told)
 
 conv = op.Conv(pad, w, b)
+scale, own_scale = Const("scale"), Const("own scale")
+zero, own_zero = Const("zero", default=0), Const("own zero", default=0)
+rounded = op.QuantizeLinear(pad, scale, zero)
+back = op.DequantizeLinear(rounded, own_scale, own_zero)
+conv_of_back = op.Conv(back, w, b)
 average = op.AveragePool(pad)
 maximum = op.MaxPool(pad_before_max)
 
@@ -106,10 +111,55 @@ def _unpadded(m: Match, call: Call) -> dict[str, object]:
 )
 def pad_into_conv(m: Match, build: Builder) -> Value:
     """Conv(Pad(x, p)) ⟶ Conv(x, pads=p)."""
+    return _padding_conv(m, build, conv, m[x])
+
+
+def _padding_conv(m: Match, build: Builder, call: Call, of: Value) -> Value:
+    """The convolution of what is not padded, with the pads of Pad."""
     rank = m.rank(w)
     m.require(rank is not None, "the rank is unknown", at=w)
     m.require(_fills_with(m, 0.0), "Conv pads with zeros")
-    return build.Conv(m[x], m[w], m.value(b), **{**_unpadded(m, conv), "pads": _total(m, conv, rank or 0)})
+    return build.Conv(of, m[w], m.value(b), **{**_unpadded(m, call), "pads": _total(m, call, rank or 0)})
+
+
+_ROUND_TRIP = "q = QuantizeLinear(p, 0.5, uint8 3)  d = DequantizeLinear(q, 0.5, uint8 3)"
+
+
+@rule(
+    "pad-into-quantized-conv",
+    CANONICALIZE,
+    conv_of_back,
+    examples=(
+        Rewrites(
+            f"p = Pad(x, {{0, 0, 1, 2, 0, 0, 3, 4}})  {_ROUND_TRIP}  y = Conv(d, float[1,1,1,1] {{2}})",
+            to="q = QuantizeLinear(x, 0.5, uint8 3)  d = DequantizeLinear(q, 0.5, uint8 3)"
+            "  y = Conv(d, float[1,1,1,1] {2}, pads=[1, 2, 3, 4])",
+        ),
+        Rejects(
+            "p = Pad(x, {0, 0, 1, 0, 0, 1})  q = QuantizeLinear(p, 0.5, uint8 3)"
+            "  d = DequantizeLinear(q, 0.5, uint8 4)  y = Conv(d, float[1,1,1] {2})",
+            because="zero is not zero",
+        ),
+        Rejects(
+            "p = Pad(x, {0, 0, 1, 0, 0, 1})  q = QuantizeLinear(p, 0.0)  d = DequantizeLinear(q, 0.5)"
+            "  y = Conv(d, float[1,1,1] {2})",
+            because="a scale is no positive number",
+        ),
+        Rejects(
+            "p = Pad(x, {0, 0, 1, 0, 0, 1}, 3.0)  q = QuantizeLinear(p, 0.5)  d = DequantizeLinear(q, 0.5)"
+            "  y = Conv(d, float[1,1,1] {2})",
+            because="pads with zeros",
+        ),
+    ),
+)
+def pad_into_quantized_conv(m: Match, build: Builder) -> Value:
+    """Conv(DequantizeLinear(QuantizeLinear(Pad(x, p)))) ⟶ Conv(DequantizeLinear(QuantizeLinear(x)), pads=p)."""
+    steps, zeros = [m[scale], m[own_scale]], [m[zero], m[own_zero]]
+    m.require(all(each.size == 1 for each in (*steps, *zeros)), "there is a scale for each channel", at=scale)
+    m.require(zeros[0].item() == zeros[1].item(), "zero is not zero any more", at=own_zero)
+    m.require(all(0 < step.item() < math.inf for step in steps), "a scale is no positive number", at=scale)
+    (integers,) = build.again(m.node(rounded), m[x])
+    return _padding_conv(m, build, conv_of_back, build.again(m.node(back), integers)[0])
 
 
 @rule(

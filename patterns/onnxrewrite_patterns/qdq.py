@@ -83,18 +83,6 @@ def sliced(m: Match, build: Builder, of: Grid, axis: int) -> list[Value]:
     return [m[of.integers], m[of.scale], m.value(of.zero) or _zeros(m, build, of)]
 
 
-def require_exact_products(m: Match, of: Grid) -> None:
-    """Refuse signed integers whose products may saturate: x86 without 8-bit dot products adds two of them in 16 bits,
-    and 255·(64 + 64) is the most that fits."""
-    if m.dtype(of.integers) != ir.DataType.UINT8:
-        known = _constant(m, of.integers)
-        fits = known is not None and bool((np.abs(known) <= _SEVEN_BITS).all())
-        m.require(fits, "sums of its products with 8-bit integers may saturate", at=of.integers)
-
-
-_SEVEN_BITS = 64
-
-
 def _require_number(m: Match, scale: Var, zero: Var) -> None:
     known = _constant(m, scale)
     m.require(known is not None and known.size == 1, f"{scale!r} is not one constant number", at=scale)

@@ -24,25 +24,35 @@ NARROW = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.D
 
 
 def _same_numbers(m: Match) -> None:
-    """Refuse unless both use one scale and one zero point, of the whole tensor, and every integer comes back."""
+    """Refuse unless every integer comes back: with one scale and one zero for both, or others so near that none moves.
+
+    Scales that differ in the last digits are what two observers of one tensor make in training.
+    """
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(m[scale].size == 1 and m[own_scale].size == 1, "there is a scale for each channel")
-    same = m[scale].item() == m[own_scale].item() and m[zero].item() == m[own_zero].item()
-    m.require(same, "scale or zero point differ")
+    given, own = ((m[s].item(), m[z].item()) for s, z in ((scale, zero), (own_scale, own_zero)))
     integers, numbers = (m.dtype(each).numpy() for each in (q, scale))  # type: ignore[union-attr]
     ends = np.iinfo(integers)
-    back = _come_back(ends.min, ends.max, numbers, m[scale].item(), m[zero].item())
+    back = _come_back(ends.min, ends.max, numbers, given, own)
+    m.require(back or given == own, "scale or zero point differ")
     m.require(back, "not every integer is quantized to itself again", at=scale)
 
 
 @functools.lru_cache(maxsize=1024)
-def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zero: int) -> bool:
-    """True if the integers from ``least`` to ``largest`` stay the same, dequantized to a dtype and quantized again."""
-    every, step = np.arange(least, largest + 1), np.float32(scale)
+def _come_back(
+    least: int, largest: int, dtype: np.dtype[Any], given: tuple[float, int], own: tuple[float, int]
+) -> bool:
+    """True if the integers from ``least`` to ``largest`` stay the same, dequantized to a dtype with one scale and zero
+    and quantized with others.  What comes near to a half of a step is taken to move: kernels may divide otherwise."""
+    every, (scale, zero), (step, own_zero) = np.arange(least, largest + 1), given, own
     with np.errstate(all="ignore"):
-        numbers = ((every - zero).astype(np.float32) * step).astype(dtype)
-        rounded = np.rint(numbers.astype(np.float32) / step) + zero
-    return bool((np.clip(rounded, least, largest) == every).all())
+        numbers = ((every - zero).astype(np.float32) * np.float32(scale)).astype(dtype)
+        places = numbers.astype(np.float32) / np.float32(step) + own_zero
+    return bool((np.abs(np.clip(places, least, largest) - every) < _NEAR).all())
+
+
+_NEAR = 0.49
+"""Of a step."""
 
 
 def require_same_elements(m: Match, moving: Call, of: Const) -> None:
@@ -78,6 +88,12 @@ pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each i
             opset=21,
         ),
         Rewrites(
+            "uint8[n] q; d = DequantizeLinear(q, 0.023492187)  r = QuantizeLinear(d, 0.023492184)"
+            "  y = DequantizeLinear(r, 0.023492184)",
+            to="uint8[n] q; y = DequantizeLinear(q, 0.023492184)",
+            opset=21,
+        ),
+        Rewrites(
             "uint16[n] q; d = com.microsoft.DequantizeLinear(q, 0.5, uint16 3)"
             "  r = com.microsoft.QuantizeLinear(d, 0.5, uint16 3)"
             "  y = com.microsoft.DequantizeLinear(r, 0.25, uint16 0)",
@@ -85,6 +101,10 @@ pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each i
         ),
         Rejects(
             "int8[n] q; d = DequantizeLinear(q, 0.5, int8 3)  y = QuantizeLinear(d, 0.25, int8 3)",
+            because="scale or zero point differ",
+        ),
+        Rejects(
+            "uint8[n] q; d = DequantizeLinear(q, 0.501)  y = QuantizeLinear(d, 0.5)",
             because="scale or zero point differ",
         ),
         Rejects(
@@ -106,7 +126,7 @@ pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each i
     ),
 )
 def quantize_of_dequantize(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(DequantizeLinear(q, s, z), s, z) ⟶ q."""
+    """QuantizeLinear(DequantizeLinear(q, s, z), s, z) ⟶ q, also with others that give every integer again."""
     _same_numbers(m)
     return m[q]
 

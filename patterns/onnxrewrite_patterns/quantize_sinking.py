@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.quantize_pairs import NARROW, require_same_elements
+from onnxrewrite_patterns.transpose_frames import Perm
 
 KEEPS = operators("view permute")
 """Of every element one."""
@@ -86,6 +87,47 @@ def dequantize_after_move(m: Match, build: Builder) -> Value:
     require_same_elements(m, sinking, scale)
     (moved,) = build.again(m.node(sinking), m[q])
     return build.again(m.node(dequantized), moved)[0]
+
+
+steps, zeros = Var("scales", rank=1), Var("zeros", default=None)
+perm, axis = Attr[Perm]("perm", default=()), Attr[int]("axis", default=1)
+turned = op.Transpose(op.DequantizeLinear(q, steps, zeros, axis=axis), perm=perm)
+
+
+@rule(
+    "dequantize-after-transpose",
+    CANONICALIZE,
+    turned,
+    benefit=40,
+    examples=(
+        Rewrites(
+            "int8[2,4] q; d = DequantizeLinear<axis=0>(q, {0.5, 0.25}, int8[2] {0, 1})  y = Transpose<perm=[1,0]>(d)",
+            to="int8[2,4] q; t = Transpose<perm=[1,0]>(q)y = DequantizeLinear<axis=1>(t, {0.5, 0.25}, int8[2] {0, 1})",
+        ),
+        Rewrites(
+            "int8[n,2,m] q; d = DequantizeLinear<axis=-2>(q, {0.5, 0.25})  y = Transpose(d)",
+            to="int8[n,2,m] q; t = Transpose<perm=[2,1,0]>(q)  y = DequantizeLinear<axis=1>(t, {0.5, 0.25})",
+        ),
+        Rejects(
+            "int8[2,4] q; d = DequantizeLinear<axis=0,block_size=2>(q, float[1,4] {1, 2, 3, 4})"
+            "  y = Transpose<perm=[1,0]>(d)",
+            because="scales must have rank 1",
+            opset=21,
+        ),
+        Rejects(
+            "int8[2,4] q; d = DequantizeLinear<axis=0>(q, {0.5, 0.25})  y = Transpose<perm=[1,0]>(d)  z = Relu(d)",
+            because="also used by Relu",
+        ),
+    ),
+)
+def dequantize_after_transpose(m: Match, build: Builder) -> Value:
+    """Transpose(DequantizeLinear(q, s, z)) ⟶ DequantizeLinear(Transpose(q), s, z) for a scale for each channel."""
+    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
+    m.require(not _meets(m[turned], "QuantizeLinear"), "it is quantized again", at=turned)
+    order = m[perm] or tuple(reversed(range(m.rank(q) or 0)))
+    m.require(order, "the rank is unknown, and the Transpose has no perm", at=turned)
+    moved = build.Transpose(m[q], perm=order)
+    return build.DequantizeLinear(moved, m[steps], m.value(zeros), axis=order.index(m[axis] % len(order)))
 
 
 @rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnxrewrite as rw
+from onnxrewrite.rules import Assumption
 
 
 class Net:
@@ -132,3 +134,112 @@ def test_weights_in_float_are_as_good_as_integers(tmp_path: Path, activations: s
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         found.append((kernels(path), session.run(None, {"x": x})[0].tolist()))
     assert found[0] == found[1]
+
+
+def of_the_prepared_graph() -> onnx.ModelProto:
+    """What PyTorch's ``prepare_qat_pt2e`` makes of a convolution after a pad, and two linear layers: no result of a
+    linear layer is quantized, weights are turned behind DequantizeLinear, biases are floats, and what two observers saw
+    has two scales."""
+    rng = np.random.default_rng(0)
+    weights: dict[str, Any] = {
+        "k": rng.integers(-127, 128, (32, 16, 3, 3)).astype(np.int8),
+        "w": rng.integers(-127, 128, (64, 32)).astype(np.int8),
+        "v": rng.integers(-127, 128, (10, 64)).astype(np.int8),
+        "pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]),
+        "zero": np.uint8(0),
+        "middle": np.uint8(128),
+        "flat": np.array([-1, 32]),
+    }
+    for name, rows in {"k": 32, "w": 64, "v": 10}.items():
+        weights[f"{name}_steps"] = (0.001 + 0.01 * rng.random(rows)).astype(np.float32)
+        weights[f"{name}_zeros"] = np.zeros(rows, np.int8)
+        weights[f"{name}_bias"] = rng.standard_normal(rows).astype(np.float32)
+    graph = helper.make_graph(
+        onnx.parser.parse_graph(
+            """net (float[n,16,8,8] x) => (float[n,10] out) {
+  step = Constant <value_float = 0.03> ()
+  first = Constant <value_float = 0.023492187> ()
+  second = Constant <value_float = 0.023492184> ()
+  wide = Constant <value_float = 0.5> ()
+  padded = Pad(x, pads)
+  xq = QuantizeLinear(padded, step, middle)
+  xd = DequantizeLinear(xq, step, middle)
+  kd = DequantizeLinear <axis = 0> (k, k_steps, k_zeros)
+  c = Conv <strides = [2, 2]> (xd, kd, k_bias)
+  r = Relu(c)
+  rq = QuantizeLinear(r, first, zero)
+  rd = DequantizeLinear(rq, first, zero)
+  sq = QuantizeLinear(rd, second, zero)
+  sd = DequantizeLinear(sq, second, zero)
+  t = Transpose <perm = [0, 2, 3, 1]> (sd)
+  f = Reshape(t, flat)
+  wd = DequantizeLinear <axis = 0> (w, w_steps, w_zeros)
+  wt = Transpose <perm = [1, 0]> (wd)
+  p = MatMul(f, wt)
+  h = Add(p, w_bias)
+  g = Relu(h)
+  gq = QuantizeLinear(g, wide, zero)
+  gd = DequantizeLinear(gq, wide, zero)
+  vd = DequantizeLinear <axis = 0> (v, v_steps, v_zeros)
+  out = Gemm <transB = 1> (gd, vd, v_bias)
+}"""
+        ).node,
+        "net",
+        [helper.make_tensor_value_info("x", 1, ["n", 16, 8, 8])],
+        [helper.make_tensor_value_info("out", 1, ["m", 10])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_layers_whose_results_stay_floats_are_products_of_integers(tmp_path: Path) -> None:
+    """ONNX Runtime alone computes the last layer in floats, and dequantizes its weights at every run."""
+    onnx.save(of_the_prepared_graph(), str(tmp_path / "model.onnx"))
+    before, _ = kernels(tmp_path / "model.onnx")
+    assert before["Gemm"] == before["Pad"] == 1
+    result = rw.apply(str(tmp_path / "model.onnx"), lower="fused")
+    result.save(tmp_path / "rewritten.onnx")
+    after, _ = kernels(tmp_path / "rewritten.onnx")
+    assert after["MatMulIntegerToFloat"] == 2
+    assert after["QLinearConv"] == 1
+    assert after.keys().isdisjoint({"Gemm", "Conv", "FusedConv", "Pad", "MatMul", "DequantizeLinear"})
+    assert after["QuantizeLinear"] == 2
+    assert result.assumes[str(Assumption.NO_SATURATION)] == ["dequantized-linear"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchao") is None or find_spec("torch") is None, reason="torchao is not installed")
+def test_what_pytorch_prepares_exports_and_runs_in_integers(tmp_path: Path) -> None:
+    import torch
+    from torchao.quantization.pt2e import move_exported_model_to_eval
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    torch.manual_seed(0)
+    layers = torch.nn
+    net = layers.Sequential(
+        layers.Conv2d(3, 16, 3, 2, 1, bias=False), layers.BatchNorm2d(16), layers.ReLU(),
+        layers.Conv2d(16, 32, 3, 2, 1, bias=False), layers.BatchNorm2d(32), layers.ReLU(),
+        layers.AdaptiveAvgPool2d(1), layers.Flatten(), layers.Linear(32, 64), layers.ReLU(), layers.Linear(64, 10),
+    )  # fmt: skip
+    x = torch.randn(4, 3, 32, 32)
+    how = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config(is_qat=True))
+    prepared = prepare_qat_pt2e(torch.export.export(net, (x,)).module(), how)
+    optimizer = torch.optim.SGD(prepared.parameters(), 1e-3)
+    for _ in range(4):
+        optimizer.zero_grad()
+        prepared(torch.randn_like(x)).square().mean().backward()
+        optimizer.step()
+    converted = convert_pt2e(prepared)
+    move_exported_model_to_eval(converted)
+    program = torch.onnx.export(converted, (x,), dynamo=True, verbose=False)
+    program.save(str(tmp_path / "model.onnx"))
+    rw.apply(str(tmp_path / "model.onnx"), lower="fused").save(tmp_path / "rewritten.onnx")
+    after, _ = kernels(tmp_path / "rewritten.onnx")
+    assert after["QLinearConv"] == 2
+    assert after["MatMulIntegerToFloat"] == 2
+    assert after.keys().isdisjoint({"Gemm", "Conv", "FusedConv", "DequantizeLinear"})
+    session = ort.InferenceSession(str(tmp_path / "rewritten.onnx"), providers=["CPUExecutionProvider"])
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    expected = converted(x).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())

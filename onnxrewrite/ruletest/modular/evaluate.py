@@ -114,8 +114,9 @@ IRRATIONAL = frozenset(operators(marks="irrational"))
 """Operators whose results are no fractions, though what stands for them in the ring may look like one."""
 
 
-NOT_BY_REFERENCE = frozenset(("Dropout", *operators(marks="rounding")))
-"""The reference evaluator makes the first random, and rounds in the others."""
+NOT_BY_REFERENCE = frozenset(("Dropout", "MatMulInteger", *operators(marks="rounding")))
+"""The reference evaluator makes the first random, sums of products so large that they stood for infinity in the second,
+and rounds in the others."""
 
 
 @dataclass
