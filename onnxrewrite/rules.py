@@ -36,7 +36,7 @@ from onnxrewrite.pattern.blocks import Body, Outer, Repeat
 from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.magnitude import magnitude, nonnegative_by
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.numbers import epsilon
+from onnxrewrite.pattern.numbers import epsilon, is_product
 from onnxrewrite.pattern.paths import (
     NodePath,
     is_read_once,
@@ -140,6 +140,7 @@ __all__ = [
     "inputs_of",
     "is_cut_to",
     "is_one_of",
+    "is_product",
     "is_read_once",
     "is_window_to",
     "leaks",

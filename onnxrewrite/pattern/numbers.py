@@ -107,6 +107,18 @@ def total(addends: Sequence[tuple[float, int]]) -> float:
         return sum(signed)
 
 
+def is_product(facts: Facts, whole: ir.Value | None, *factors: ir.Value | None) -> bool:
+    """True if a constant is the product of others, but for one rounding, and as large; False where one is unknown."""
+    known = [None if v is None else facts.tensor(v) for v in (whole, *factors)]
+    own, *parts = (np.nan if tensor is None else np.asarray(tensor.numpy(), np.float64) for tensor in known)
+    wanted = math.prod(parts, start=np.asarray(1.0))
+    return np.size(own) == np.size(wanted) and bool(np.allclose(own, wanted, rtol=_ROUNDED_ONCE, atol=0))
+
+
+_ROUNDED_ONCE = 2.0**-22
+"""The product of two numbers in float32 that was rounded once, and that of the numbers as they are."""
+
+
 def same_constant(facts: Facts, a: ir.Value, b: ir.Value) -> bool:
     """True if two small constants have equal content."""
     left, right = facts.tensor(a), facts.tensor(b)

@@ -52,9 +52,7 @@ class Assumption(enum.StrEnum):
     NOT_EMPTY = "no dimension is zero"
     NOT_NEGATIVE = "indices are not negative"
     IN_RANGE = "intermediate results neither overflow nor underflow"
-    NO_SATURATION = (
-        "the processor has 8-bit dot products, or weights are of 7 bits"
-    )
+    NO_SATURATION = "the processor has 8-bit dot products, or weights are of 7 bits"
     SCORES_ABOVE_10000 = "scores are far above -10000, and no row is masked throughout"
 
     @property

@@ -122,20 +122,12 @@ def bias_in_steps(m: Match, bias: Grid, *scales: Var) -> Value:
     """The integers of a bias whose scale is the product of others; refuses another bias."""
     m.require(m.dtype(bias.integers) == ir.DataType.INT32, "the bias is not of 32 bits", at=bias.integers)
     m.require(m.rank(bias.integers) == 1, "the bias is not known to be one number for each channel", at=bias.integers)
-    own, parts = _constant(m, bias.scale), [_constant(m, s) for s in scales]
-    wanted = np.asarray(1.0)
-    for part in parts:
-        wanted = wanted * (np.nan if part is None else part)
-    fits = own is not None and own.size == wanted.size and np.allclose(own, wanted, rtol=_ROUNDED, atol=0)
+    fits = is_product(m.facts, m.value(bias.scale), *map(m.value, scales))
     m.require(fits, "the scale of the bias is not the product of the other scales", at=bias.scale)
     zero = _constant(m, bias.zero)
     m.require(m.value(bias.zero) is None or (zero is not None and not zero.any()), "the bias has a zero", at=bias.zero)
     m.node(bias.whole)
     return m[bias.integers]
-
-
-_ROUNDED = 2.0**-22
-"""The product of two scales was rounded once, as the scale of a bias is."""
 
 
 def _constant(m: Match, term: Var) -> Array | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
@@ -94,5 +96,12 @@ def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto | None:
             own = [node] if body is None else Emit(opset, f"spelled{number}", shapes).define(body, node)
         except (Unsupported, KeyError, ValueError, IndexError, TypeError):  # a body that was given what it cannot take
             return None
-        made.graph.node.extend(own)
+        made.graph.node.extend(own if body is None else map(_in_single, own))
     return made
+
+
+def _in_single(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node of a definition, whose constants are doubles, as the reference has them, in the precision of a model."""
+    for tensor in (a.t for a in node.attribute if a.t.data_type == onnx.TensorProto.DOUBLE):
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32)))
+    return node

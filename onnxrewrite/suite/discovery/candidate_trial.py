@@ -243,7 +243,7 @@ class Trials:
             return self.as_cheap(*both) if both else ()
         fed = [o.value for o in hit.region.operands if o.is_required]
         part = extract(hit.region.region.nodes, fed, hit.region.region.outputs, hit.region.facts.opset_imports)
-        return known_by(part, self.library, self.target, {(n.domain, n.op_type) for n in hit.substitute.nodes})
+        return known_by(part, self.library, self.target, {(n.domain, n.op_type) for n in hit.substitute.work})
 
     def note_known(self, dear: Substitute, cheap: Substitute, by: Sequence[str]) -> None:
         """Note that rules make of one graph what is as cheap as another."""

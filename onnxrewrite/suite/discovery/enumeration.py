@@ -1,7 +1,9 @@
 """The convex regions of a graph: connected, of few nodes, with one output or two, each kind once.
 
 A region is grown node by node from each single node.  Of regions that are the same but for names and weights, as those
-of equal layers are, one is grown on.  The number of regions is bounded; what is left out is counted.
+of equal layers are, one is grown on.  The number of regions is bounded; what is left out is counted.  Beside these
+there is for each node all that is computed for it alone, up to what reads weights: a whole attention, in more nodes
+than regions are grown to.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ OUTPUTS = 2
 REGIONS = 3000
 """So many regions of a model are looked at, the small ones first."""
 
+CONE = 24
+"""What is computed for one node alone has so many nodes at the most."""
+
 _OPEN = OUTPUTS + 1
 """While it grows, a region may have so many outputs: the reader of one of them may be the next node."""
 
@@ -50,25 +55,33 @@ class Enumerated:
     left: int = 0
 
 
-def enumerate_regions(driver: Driver, *, nodes: int = NODES, most: int = REGIONS) -> Enumerated:
+def enumerate_regions(driver: Driver, *, nodes: int = NODES, most: int = REGIONS, cone: int = 0) -> Enumerated:
     """The regions of all graphs of a driver's model.
 
     Args:
         driver: Of the model, as the rules of a stage find it.
         nodes: The most nodes of a region.
         most: The most regions of the model.
+        cone: The most nodes of what is computed for one node alone, which is a region beside these.
     """
     found = Enumerated()
     for graph in scopes(driver.model):
-        _Growth(graph, driver.facts(graph)).grow(found, nodes, most)
+        growth = _Growth(graph, driver.facts(graph))
+        growth.grow(found, nodes, most)
+        growth.add_cones(found, cone)
     return found
 
 
 def operands(region: Region) -> tuple[ir.Value, ...]:
-    """The values that a region reads and does not compute, constants among them, in the order in which its formula has
-    them, written from the outputs down."""
+    """The values that a region reads and does not compute, constants among them, in the order of their first use in its
+    formula."""
+    return tuple(dict.fromkeys(uses_of_operands(region)))
+
+
+def uses_of_operands(region: Region) -> list[ir.Value]:
+    """The same as often as they are used: in the order in which its formula has them, written from the outputs down."""
     inside = set(region.nodes)
-    found: dict[ir.Value, None] = {}
+    found: list[ir.Value] = []
     done: set[ir.Node] = set()
 
     def visit(value: ir.Value | None) -> None:
@@ -76,7 +89,7 @@ def operands(region: Region) -> tuple[ir.Value, ...]:
         if value is None or node in done:
             return
         if node not in inside:
-            found[value] = None
+            found.append(value)
             return
         done.add(node)
         for each in reads(node):
@@ -84,7 +97,7 @@ def operands(region: Region) -> tuple[ir.Value, ...]:
 
     for output in region.outputs:
         visit(output)
-    return tuple(found)
+    return found
 
 
 class _Growth:
@@ -122,6 +135,44 @@ class _Growth:
                         met.add(larger)
                         following.append(larger)
             layer = following
+
+    def add_cones(self, found: Enumerated, nodes: int) -> None:
+        """Add what is computed for each node alone, but for what is there already."""
+        for number, node in enumerate(self._nodes):
+            mask = self._cone(number, nodes) if _is_work(node) else 0
+            members = list(_bits(mask))
+            if not members or len(self._read(members, mask)) > _OPERANDS:
+                continue
+            ends = self._ends(members, mask)
+            digest = self._digest(members, ends)
+            if len(ends) == 1 and digest not in found.regions:
+                found.regions[digest] = self._region(members, ends, mask)
+
+    def _cone(self, root: int, nodes: int) -> int:
+        """A node and what is computed for it alone, up to nodes that read weights: its fanout-free cone.  Nothing
+        where it has more nodes."""
+        mask, left = 1 << root, self._producers[root]
+        while left:
+            number = left.bit_length() - 1  # its readers come after it, so they are in by now
+            left ^= 1 << number
+            if self._is_for(number, mask):
+                mask |= 1 << number
+                left |= self._producers[number]
+            if mask.bit_count() > nodes:
+                return 0
+        return mask
+
+    def _is_for(self, number: int, mask: int) -> bool:
+        """True if a node is computed for those of a set alone, and reads no weight."""
+        node = self._nodes[number]
+        inside = all(
+            not elsewhere and not of & ~mask for of, elsewhere in (self._readers[o] for o in self._values[number])
+        )
+        return inside and _is_work(node) and not any(self._is_weight(v) for v in reads(node))
+
+    def _is_weight(self, value: ir.Value | None) -> bool:
+        tensor = constant_tensor(value) if value is not None else None
+        return tensor is not None and tensor.size > _FEW
 
     def _take(self, mask: int, found: Enumerated, grown: set[str], most: int) -> bool:
         """Note a set of nodes if it is a region; True if it is to be grown on."""

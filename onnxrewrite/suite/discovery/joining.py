@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxrewrite.ir.target import Target
 from onnxrewrite.suite.discovery.arithmetic_profile import Profile, of_model, of_nodes
-from onnxrewrite.suite.discovery.kernel_uses import is_movement, kernels, uses
+from onnxrewrite.suite.discovery.kernel_uses import by_numbers, is_movement, kernels, uses
 from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
 from onnxrewrite.suite.discovery.sampled_region import SampledRegion
 from onnxrewrite.suite.discovery.substitute import Substitute, key_of, model_of, results_of
@@ -110,7 +110,8 @@ def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]
                 break
             hit = _first(those, region, prints, known, most)
             if hit is not None:
-                yield hit
+                said = (_compared(use, region, most) for use in by_numbers(kernel, hit.substitute, region))
+                yield next(filter(None, said), hit)  # a number of the region rather than a default that is the same
                 break
 
 
@@ -131,19 +132,20 @@ def _first(
     those: list[Substitute], region: SampledRegion, prints: tuple[Floats, ...], known: Known, most: int
 ) -> Hit | None:
     """The first of some uses that differ in attributes alone that computes what the region does, in ``most`` steps."""
-    failed = 0
+    failed: list[frozenset[object]] = []
     misfits: set[object] = set()
     for use in those:
-        if _shaping(use) in misfits:
-            continue
+        counts = _counts(use)
+        if (use.results, counts) in misfits or any(each and each <= counts for each in failed):
+            continue  # the sizes are known, or what is counted does not go
         found = known.of(use, region)
         if found is None:
-            failed += 1
-            if failed > _FAILURES:
+            failed.append(counts)
+            if len(failed) > _FAILURES:
                 return None
             continue
         if any(a[-2] != b[-2] for a, b in zip(found, prints, strict=True)):
-            misfits.add(_shaping(use))
+            misfits.add((use.results, counts))
         elif all(alike(a, b) for a, b in zip(found, prints, strict=True)):
             hit = _compared(use, region, most)
             if hit is not None:
@@ -158,7 +160,8 @@ def _compared(use: Substitute, region: SampledRegion, most: int) -> Hit | None:
         return None
     ways = [relation(a, b) for a, b in zip(results, region.results, strict=True)]
     given = tuple(w for w in ways if w is not None)
-    return Hit(region, use, given) if len(given) == len(ways) and 1 + sum(w.steps for w in given) <= most else None
+    steps = 1 + sum(w.steps - (w.is_reshaped and use.views) for w in given)
+    return Hit(region, use, given) if len(given) == len(ways) and steps <= most else None
 
 
 def _passes_on(results: tuple[Array, ...], region: SampledRegion) -> bool:
@@ -166,10 +169,10 @@ def _passes_on(results: tuple[Array, ...], region: SampledRegion) -> bool:
     return any(r.shape == o.array.shape and np.array_equal(r, o.array) for r in results for o in region.operands)
 
 
-def _shaping(use: Substitute) -> object:
-    """All that the sizes of the results can depend on, but for the operands: what is counted."""
-    (node,) = use.nodes
-    return use.results, [(n, p.value) for n, p in node.parameters if isinstance(p.value, int | tuple)].__repr__()
+def _counts(use: Substitute) -> frozenset[object]:
+    """All that the sizes of the results, and whether there are any, can depend on but for the operands."""
+    (node,) = use.work
+    return frozenset((n, p.value) for n, p in node.parameters if isinstance(p.value, int | tuple))
 
 
 _FAILURES = 8

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.ir.schema import Attribute, Formal, Schema
+from onnxrewrite.ir.schema import Formal, Schema
 from onnxrewrite.ir.target import Target, type_string
+from onnxrewrite.suite.discovery.attribute_origins import numbers, parameters
+from onnxrewrite.suite.discovery.enumeration import uses_of_operands
 from onnxrewrite.suite.discovery.sampled_region import Operand, SampledRegion
-from onnxrewrite.suite.discovery.substitute import Inner, Operator, Origin, Parameter, Substitute
+from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read, Substitute, results_of
 
 ASSIGNMENTS = 24
 """So many ways to give a kernel the operands are tried."""
 
-VARIATIONS = 24
+VARIATIONS = 64
 """So many choices of attributes are tried for each of them."""
 
 _MOVES = frozenset(operators("view permute select repeat join"))
@@ -34,9 +37,6 @@ _MOVES = frozenset(operators("view permute select repeat join"))
 
 _COMPUTING = frozenset(operators("broadcast linear", but="images"))
 """Operators of the standard that are what others are defined by; the float64 reference takes them as they are."""
-
-_POOL = 6
-"""So many values are tried for an attribute."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,117 @@ def is_movement(node: ir.Node) -> bool:
 def uses(kernel: Kernel, region: SampledRegion) -> Iterator[list[Substitute]]:
     """Ways to use a kernel for a region: a list for each choice of operands, all with other attributes."""
     wanted = _results(kernel.schema, region)
-    choices = list(itertools.islice(parameters(kernel, region), VARIATIONS))
+    choices = list(itertools.islice(parameters(kernel.schema, region), VARIATIONS))
     if wanted is None or not choices:
         return
-    for inputs in itertools.islice(assignments(kernel.schema, region.operands), ASSIGNMENTS):
+    for ahead, inputs in itertools.islice(_reads(kernel, region), ASSIGNMENTS):
         yield [
-            Substitute((Operator(kernel.domain, kernel.op_type, inputs, given, max(places) + 1),), _inners(places))
+            Substitute(
+                (*ahead, Operator(kernel.domain, kernel.op_type, inputs, given, max(places) + 1)),
+                tuple(Inner(len(ahead), place) for place in places),
+            )
             for places in wanted
             for given in choices
         ]
 
 
-def _inners(places: Sequence[int]) -> tuple[Inner, ...]:
-    return tuple(Inner(0, place) for place in places)
+def by_numbers(kernel: Kernel, use: Substitute, region: SampledRegion) -> Iterator[Substitute]:
+    """A use of a kernel with a number of the region for an attribute that has none of its own there, and on which its
+    results depend."""
+    *ahead, node = use.nodes
+    given = dict(node.parameters)
+
+    def with_number(name: str, number: Parameter) -> Substitute:
+        parameters = tuple(sorted({**given, name: number}.items()))
+        return replace(use, nodes=(*ahead, replace(node, parameters=parameters)))
+
+    for name, formal in sorted(kernel.schema.attributes.items()):
+        if formal.type != ir.AttributeType.FLOAT or (name in given and given[name].origin.kind == "number"):
+            continue
+        one, other = (results_of(with_number(name, Parameter(n)), region) for n in _UNLIKELY)
+        if one is not None and other is not None and not all(map(np.array_equal, one, other)):
+            yield from (with_number(name, number) for number in numbers(region))
+
+
+_UNLIKELY = (0.37, 0.73)
+"""Numbers for an attribute, to see whether it counts."""
+
+
+Ahead = tuple[Operator, ...]
+"""What computes a constant of constants before a kernel reads it."""
+
+
+def _reads(kernel: Kernel, region: SampledRegion) -> Iterator[tuple[Ahead, tuple[Read, ...]]]:
+    """Operands for the inputs of a kernel; for an operator that the region has, too, one may be computed of two."""
+    in_order = _as_used(kernel.schema, region)
+    if in_order is not None:
+        yield (), in_order
+    yield from (((), inputs) for inputs in assignments(kernel.schema, region.operands) if inputs != in_order)
+    if any((n.domain, n.op_type) == (kernel.domain, kernel.op_type) for n in region.region.nodes):
+        for ahead, operands, places in _folded(region):
+            for inputs in assignments(kernel.schema, operands):
+                yield (ahead,), tuple(None if i is None else places[i] for i in inputs)
+    if "transA" in kernel.schema.attributes and "transBatchA" not in kernel.schema.attributes:  # it takes matrices only
+        for view, operands, places in _flattened(region):
+            for inputs in assignments(kernel.schema, operands):
+                yield (view,), tuple(None if i is None else places[i] for i in inputs)
+
+
+def _as_used(found: Schema, region: SampledRegion) -> tuple[int, ...] | None:
+    """The operands in the order of their uses, those that are used again again; None where the inputs do not fit."""
+    number = {o.value: i for i, o in enumerate(region.operands)}
+    chosen = tuple(number[v] for v in uses_of_operands(region.region))
+    formals = _formals(found, len(chosen))
+    types: dict[str, ir.DataType | None] = {}
+    for formal, dtype in zip(formals, (region.operands[i].value.dtype for i in chosen), strict=False):
+        if dtype is None or type_string(dtype) not in formal.types or types.setdefault(formal.type_var, dtype) != dtype:
+            return None
+    return chosen if found.min_inputs <= len(chosen) <= len(formals) else None
+
+
+def _folded(region: SampledRegion) -> Iterator[tuple[Operator, list[Operand], list[Read]]]:
+    """Two constants as one, of the shape of the first: what computes it, the operands with it at the end, in place of
+    both, and what each of these is."""
+    constant = [i for i, o in enumerate(region.operands) if _is_number(region.facts.tensor(o.value))]
+    for op_type, (first, second) in itertools.product(_FOLDS, itertools.permutations(constant, 2)):
+        one, other = (region.operands[i] for i in (first, second))
+        if one.value.dtype != other.value.dtype or not _fits_into(other.array.shape, one.array.shape):
+            continue
+        if one.array.shape == other.array.shape and first > second and op_type != "Div":  # both orders are one
+            continue
+        with np.errstate(all="ignore"):
+            array = _FOLDS[op_type](one.array, other.array)
+        rest = [i for i in range(len(region.operands)) if i not in (first, second)]
+        made = replace(one, name=f"{op_type}_{one.name}_{other.name}", array=array, is_constant=False)
+        ahead = Operator("", op_type, (first, second), is_ahead=True)
+        yield ahead, [*(region.operands[i] for i in rest), made], [*rest, Inner(0)]
+
+
+def _flattened(region: SampledRegion) -> Iterator[tuple[Operator, list[Operand], list[Read]]]:
+    """An operand of more axes as a matrix of its rows, likewise."""
+    for place, operand in enumerate(region.operands):
+        if operand.array.ndim > 2 and operand.is_required:
+            rows = replace(operand, array=operand.array.reshape(-1, operand.array.shape[-1]))
+            view = Operator("", "Flatten", (place,), (("axis", Parameter(operand.array.ndim - 1)),), is_ahead=True)
+            operands, places = list(region.operands), list[Read](range(len(region.operands)))
+            operands[place], places[place] = rows, Inner(0)
+            yield view, operands, places
+
+
+_FOLDS: Mapping[str, np.ufunc] = {"Mul": np.multiply, "Add": np.add, "Div": np.divide}
+"""The operators that make one constant of two."""
+
+
+def _is_number(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and tensor.dtype.is_floating_point()
+
+
+def _fits_into(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:
+    """True if a tensor of a shape is broadcast to a larger one."""
+    try:
+        return np.broadcast_shapes(shape, larger) == larger
+    except ValueError:
+        return False
 
 
 def _results(found: Schema, region: SampledRegion) -> list[tuple[int, ...]] | None:
@@ -147,8 +245,13 @@ def _assigned(
         return
     formal = formals[place]
     last = max((i for i in chosen if i is not None), default=-1)
-    order = sorted(range(len(operands)), key=lambda i: (i in chosen, i < last, i))
-    for i in order:
+    order = sorted(range(len(operands)), key=lambda i: (not operands[i].is_required, i in chosen, i < last, i))
+    choices: list[int | None] = [i for i in order if operands[i].is_required]
+    choices += [None] * (formal.optional and bool(missing))  # rather than a number, which seldom is an operand
+    for i in (*choices, *order[sum(o.is_required for o in operands) :]):
+        if i is None:
+            yield from _assigned(formals, least, operands, missing, (*chosen, None), types)
+            continue
         dtype = operands[i].value.dtype
         if i in chosen and not operands[i].is_constant:
             continue
@@ -156,8 +259,6 @@ def _assigned(
             continue
         known = {**types, formal.type_var: dtype}
         yield from _assigned(formals, least, operands, missing - {i}, (*chosen, i), known)
-    if formal.optional and missing:
-        yield from _assigned(formals, least, operands, missing, (*chosen, None), types)
 
 
 def _can_take(formals: Sequence[Formal], operands: Sequence[Operand], missing: frozenset[int]) -> bool:
@@ -172,116 +273,3 @@ def _trimmed(chosen: tuple[int | None, ...]) -> tuple[int | None, ...]:
     while chosen and chosen[-1] is None:
         chosen = chosen[:-1]
     return chosen
-
-
-# --------------------------------------------------------------------------------------------------- attributes
-
-
-def parameters(kernel: Kernel, region: SampledRegion) -> Iterator[tuple[tuple[str, Parameter], ...]]:
-    """Attributes for an operator: those that nodes of the region have by the same name, then one other at a time.
-
-    An attribute that has to be given gets each of the values that are found for it.
-    """
-    base: dict[str, Parameter] = {}
-    pools: dict[str, list[Parameter]] = {}
-    for name, formal in sorted(kernel.schema.attributes.items()):
-        inherited = _inherited(name, formal, region)
-        pool = [p for p in (*inherited, *_pool(name, formal, region)) if _fits(p.value, formal)]
-        pools[name] = list({p.value: p for p in reversed(pool)}.values())[::-1][:_POOL]
-        if inherited:
-            base[name] = inherited[0]
-    needed = [n for n, f in kernel.schema.attributes.items() if f.required and n not in base]
-    if any(not pools[n] for n in needed):
-        return
-    made = [{**base, **dict(zip(needed, each, strict=True))} for each in itertools.product(*(pools[n] for n in needed))]
-    yield from (tuple(sorted(given.items())) for given in made)
-    for given, (name, pool) in itertools.product(made, pools.items()):
-        default = kernel.schema.attributes[name].default
-        for value in pool if name not in needed else ():
-            if value.value != (given[name].value if name in given else default):
-                yield tuple(sorted({**given, name: value}.items()))
-
-
-def _inherited(name: str, formal: Attribute, region: SampledRegion) -> list[Parameter]:
-    """The values that nodes of the region have for an attribute of this name, defaults too."""
-    found = []
-    for number, node in enumerate(region.region.nodes):
-        known = schema.schema(node.domain, node.op_type, region.facts.version(node))
-        own = known.attributes.get(name) if known is not None else None
-        if own is None or own.type != formal.type:
-            continue
-        value = schema.attribute(node, name, region.facts.version(node))
-        if _fits(value, formal):
-            found.append(Parameter(value, Origin("attribute", number, name)))
-    return found
-
-
-def _pool(name: str, formal: Attribute, region: SampledRegion) -> Iterator[Parameter]:
-    """Further values: numbers and names that are found in the region, and what a flag may be."""
-    match formal.type:
-        case ir.AttributeType.INT:
-            if formal.default in (0, 1) or name in schema.FLAGS:
-                yield Parameter(1 - int(formal.default == 1))
-            yield from _attributes(region, ir.AttributeType.INT)
-            yield from (Parameter(size) for size in _counts(region))
-        case ir.AttributeType.FLOAT:
-            yield from _numbers(region)
-            yield from _attributes(region, ir.AttributeType.FLOAT)
-            yield Parameter(1.0)
-        case ir.AttributeType.STRING:
-            yield from (Parameter(n.op_type) for n in region.region.nodes)
-            yield from _attributes(region, ir.AttributeType.STRING)
-        case ir.AttributeType.FLOATS:
-            yield from (Parameter(v) for v in _tuples(region))
-
-
-def _attributes(region: SampledRegion, kind: ir.AttributeType) -> Iterator[Parameter]:
-    """The values of all attributes of one type, whatever their names."""
-    for number, node in enumerate(region.region.nodes):
-        known = schema.schema(node.domain, node.op_type, region.facts.version(node))
-        for name, formal in known.attributes.items() if known is not None else ():
-            value = schema.attribute(node, name, region.facts.version(node))
-            if formal.type == kind and value is not None:
-                yield Parameter(value, Origin("attribute", number, name))
-
-
-def _numbers(region: SampledRegion) -> Iterator[Parameter]:
-    """The numbers in the constants of one element, and one divided by them."""
-    for number, operand in enumerate(region.operands):
-        if operand.is_constant and operand.array.size == 1 and operand.array.dtype.kind == "f":
-            value = float(operand.array.reshape(()))
-            yield Parameter(value, Origin("number", number))
-            if value:
-                yield Parameter(1 / value, Origin("number", number, inverse=True))
-
-
-def _counts(region: SampledRegion) -> list[int]:
-    """Sizes that may count something: those inside of the region, and the elements of its constant shapes."""
-    sizes = [d for n in region.region.nodes for o in n.outputs for d in region.facts.shape(o) or ()]
-    sizes += [int(e) for o in region.operands if o.is_constant and o.array.dtype.kind == "i" for e in o.array.ravel()]
-    return list(dict.fromkeys(d for d in sizes if isinstance(d, int) and 1 <= d <= 64))
-
-
-def _tuples(region: SampledRegion) -> Iterator[tuple[float, ...]]:
-    """The numbers of each node together: its floating-point attributes, in the order of their names, or constants."""
-    for node in region.region.nodes:
-        known = schema.schema(node.domain, node.op_type, region.facts.version(node))
-        names = sorted(known.attributes) if known is not None else ()
-        given = [schema.attribute(node, name, region.facts.version(node)) for name in names]
-        if any(isinstance(v, float) for v in given):
-            yield tuple(v for v in given if isinstance(v, float))
-    numbers = [p.value for p in _numbers(region) if not p.origin.inverse]
-    if numbers:
-        yield tuple(v for v in numbers if isinstance(v, float))
-
-
-def _fits(value: object, formal: Attribute) -> bool:
-    kinds: dict[ir.AttributeType, type] = {
-        ir.AttributeType.INT: int,
-        ir.AttributeType.FLOAT: float,
-        ir.AttributeType.STRING: str,
-        ir.AttributeType.INTS: tuple,
-        ir.AttributeType.FLOATS: tuple,
-    }
-    kind = kinds.get(formal.type)
-    return kind is not None and isinstance(value, kind)

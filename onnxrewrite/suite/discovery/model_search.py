@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.suite.discovery.candidate_trial import Candidate, Trials, outcome
-from onnxrewrite.suite.discovery.enumeration import enumerate_regions
+from onnxrewrite.suite.discovery.enumeration import CONE, enumerate_regions
 from onnxrewrite.suite.discovery.finding import Finding, Journal, Searched
 from onnxrewrite.suite.discovery.joining import Known, joined
 from onnxrewrite.suite.discovery.sampled_region import sampled
@@ -27,7 +27,7 @@ def search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[F
     def searched(journal: Journal) -> Searched:
         start, trials, known = time.perf_counter(), Trials(request, part, journal), Known()
         driver = found_by(part.models[0], Stage.LOWER, trials.library, request.target)
-        found = enumerate_regions(driver, nodes=request.nodes, most=request.regions)
+        found = enumerate_regions(driver, nodes=request.nodes, most=request.regions, cone=CONE)
         ran = 0
         for kind, region in found.regions.items():
             if not trials.begin(kind):

@@ -25,7 +25,8 @@ from onnxrewrite.rewrite.rule import Assumption, Example, Rejects, Rewrites, Rul
 from onnxrewrite.ruletest.fuzz import Verdict, fuzz
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED
 from onnxrewrite.ruletest.metamorphic.firing import Trial
-from onnxrewrite.suite.discovery.rule_writing import Guard, RuleWriter
+from onnxrewrite.suite.discovery.preconditions import Guard
+from onnxrewrite.suite.discovery.rule_writing import RuleWriter
 from onnxrewrite.system.arrays import is_tensor
 from onnxrewrite.testing.assertions import check_example
 

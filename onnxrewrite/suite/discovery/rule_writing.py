@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -23,44 +23,14 @@ from onnxrewrite.authoring.staged_model import matched
 from onnxrewrite.authoring.template import Writing, rule_in
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.skip_identity import resolve
-from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
 from onnxrewrite.suite.discovery.joining import Hit
-from onnxrewrite.suite.discovery.substitute import Given, Inner, Operator, Parameter, Read
+from onnxrewrite.suite.discovery.preconditions import Guard, is_constant, is_known, of_views, vocabulary
+from onnxrewrite.suite.discovery.substitute import Given, Inner, Operator, Origin, Parameter, Read
 
 _SPREAD = 3
 """So many attributes of one node are handed on together."""
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A precondition of a rule, as text.
-
-    Attributes:
-        condition: A Python expression of the match ``m``.
-        reason: What is told where it does not hold.
-        is_of_result: True if it compares the shape of an operand with that of the result.
-        compares: The names of the operands whose shapes are to be equal; a single one's to the shape of the result.
-    """
-
-    condition: str
-    reason: str
-    is_of_result: bool = False
-    compares: tuple[str, ...] = ()
-
-    @property
-    def line(self) -> str:
-        """The statement."""
-        return f"m.require({self.condition}, {literal(self.reason)})"
-
-    def holds(self, match: Match, rule: Rule) -> bool:
-        """True if a match of a rule fulfils it; False, too, where it cannot be told."""
-        names = {"ir": ir, **getattr(rule.rewrite, "__globals__", {})}
-        try:
-            return bool(eval(self.condition, names, {"m": match}))
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-            return False
 
 
 class RuleWriter:
@@ -88,8 +58,11 @@ class RuleWriter:
         source = write.Source(rule_name(hit), model, (), (), (), stage)
         self.writing = Writing(driver, region, source, given, wanted)
         taken = naming.Names(self.writing.names.values())
-        called = {n: taken.fresh(naming.of_step(n)) for n in region.nodes if n in self._spread}
+        takes_sizes = any(o.kind == "size" for o in hit.substitute.origins())
+        views = frozenset(n for n in region.nodes if n.op_type == "Reshape" and takes_sizes)
+        called = {n: taken.fresh(naming.of_step(n)) for n in region.nodes if n in self._spread | views}
         self._called = called
+        self._views = [called[n] for n in region.nodes if n in views]
         anchors = tuple(p.outputs[0].name or "" for p in self.writing.found.places)
         bare = replace(self.writing.source, places=anchors, called=called)
         self.source, self.pattern = self.writing.written(bare)
@@ -106,17 +79,33 @@ class RuleWriter:
             listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
             settings.append(f"assumes=({listed},)")
         becomes = " and ".join(dict.fromkeys(self.hit.substitute.operators))
-        body = [line for each in (*(g.line for g in guards), *self._body()) for line in _broken(each)]
+        told = dict.fromkeys((*self._of_constants(), *self._of_sizes(), *guards))
+        body = [*(line for g in told for line in g.lines), *(line for each in self._body() for line in _broken(each))]
         finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
         source = replace(self.source, finish=finish)
         text = self.writing.text(source)
         return text, rule_in(text, source)
 
+    def _of_constants(self) -> Iterator[Guard]:
+        """What is computed ahead is computed of constants."""
+        reads = (r for n in self.hit.substitute.nodes if n.is_ahead and len(n.inputs) > 1 for r in n.inputs)
+        values = [self.hit.region.operands[r].value for r in reads if isinstance(r, int)]
+        yield from (is_constant(self.writing.names[s]) for s in self.writing.draft.slots if s.values[0] in values)
+
+    def _of_sizes(self) -> Iterator[Guard]:
+        """A size that becomes an attribute is known."""
+        for origin in self.hit.substitute.origins():
+            if origin.kind == "size":
+                yield is_known(self._called[self.hit.region.region.nodes[origin.place]], origin.axis)
+
     def guards(self) -> list[Guard]:
         """Preconditions that hold at all places where the pattern matches, the general ones first."""
         rule = self.finished()[1]
         matches = list(matched(rule, self.writing.driver).values())
-        proposed = _vocabulary(self.writing.names, matches[0] if matches else None, rule)
+        proposed = [
+            *of_views(self._views, self.writing.names),
+            *vocabulary(self.writing.names, matches[0] if matches else None, rule),
+        ]
         return [g for g in proposed if all(g.holds(m, rule) for m in matches)]
 
     def fitting(self, known: Sequence[Guard]) -> list[Guard]:
@@ -141,7 +130,7 @@ class RuleWriter:
     @property
     def operators(self) -> int:
         """The number of operators that the rule builds."""
-        return len(self.hit.substitute.nodes) + sum(r.steps for r in self.hit.relations)
+        return len(self.hit.substitute.work) + sum(r.steps for r in self.hit.relations)
 
     def _notes(self) -> Iterator[str]:
         count, places = len(self.hit.region.region.nodes), len(self.source.places)
@@ -162,7 +151,9 @@ class RuleWriter:
         return Wanted(
             values=values,
             constants=frozenset(o.value for o in region.operands if o.is_constant) - values,
-            numbers=frozenset(region.operands[o.place].value for o in origins if o.kind == "number"),
+            numbers=frozenset(
+                region.operands[i].value for o in origins if o.kind == "number" for i in (o.place, o.times) if i >= 0
+            ),
             attributes=frozenset((n, name) for n, name in attributes if n not in self._spread),
             handed_on=self._spread,
         )
@@ -180,15 +171,21 @@ class RuleWriter:
         return f"m[{name}]" if slot.kind is Kind.VAR and not slot.is_optional else f"m.value({name})"
 
     def _parameter(self, given: Parameter) -> str:
-        slot = self._slot(given)
+        slot = self._slot(given.origin)
+        if given.origin.kind == "size":
+            node = self.hit.region.region.nodes[given.origin.place]
+            return f"m.dim({self._called[node]}, {given.origin.axis})"
         if slot is None:
             return literal(given.value)
         name = f"m[{self.writing.names[slot]}]"
+        factor = self._slot(replace(given.origin, place=given.origin.times)) if given.origin.times >= 0 else None
+        if factor is not None:
+            return f"{name} * m[{self.writing.names[factor]}]"
         return f"1 / {name}" if given.origin.inverse else name
 
-    def _slot(self, given: Parameter) -> Slot | None:
+    def _slot(self, origin: Origin) -> Slot | None:
         """The capture that an attribute is from; None where it is a number of its own."""
-        origin, region = given.origin, self.hit.region
+        region = self.hit.region
         slots = self.writing.draft.slots
         if origin.kind == "attribute":
             node = region.region.nodes[origin.place]
@@ -245,13 +242,13 @@ class RuleWriter:
                 given.append(f"{name}={self._parameter(parameter)}")
         if node.outputs > 1:
             given.append(f"outputs={node.outputs}")
-        given += [f"**m.attrs({name})" for name in self._called.values()]
+        given += [f"**m.attrs({name})" for n, name in self._called.items() if n in self._spread]
         return f"{tape}.{node.op_type}({', '.join(given)})"
 
 
 def rule_name(hit: Hit) -> str:
     """A name for the rule of a hit: what it makes, and of what."""
-    return named([n.op_type for n in hit.substitute.nodes], [n.op_type for n in hit.region.region.nodes])
+    return named([n.op_type for n in hit.substitute.work], [n.op_type for n in hit.region.region.nodes])
 
 
 def named(made: Sequence[str], operators: Sequence[str]) -> str:
@@ -322,53 +319,3 @@ def _handed_on(hit: Hit) -> Iterator[ir.Node]:
 
 def _is_from(parameter: Parameter, nodes: Sequence[ir.Node], spread: frozenset[ir.Node]) -> bool:
     return parameter.origin.kind == "attribute" and nodes[parameter.origin.place] in spread
-
-
-# -------------------------------------------------------------------------------------------------- preconditions
-
-
-def _vocabulary(names: dict[Slot, str], match: Match | None, rule: Rule) -> Iterator[Guard]:
-    """Preconditions that a person might write, the general ones first."""
-    tensors = [n for s, n in names.items() if s.kind in (Kind.VAR, Kind.CONST) and not s.is_shape and not s.is_optional]
-    yield from _of_shapes(tensors)
-    if match is None:
-        return
-    terms = getattr(rule.rewrite, "__globals__", {})
-    for name in tensors:
-        rank = match.rank(terms[name])
-        if rank is not None:
-            yield Guard(f"m.rank({name}) == {rank}", f"{name} must be of rank {rank}")
-    for name in tensors:
-        yield Guard(f"m.facts.tensor(m.value({name})) is not None", f"{name} must be constant")
-    for name in tensors:
-        for axis in range(match.rank(terms[name]) or 0):
-            condition = f"isinstance(m.dim({name}, {axis}), int)"
-            yield Guard(condition, f"axis {axis} of {name} must be of known size")
-    yield from _of_dtypes(tensors)
-    for slot, name in names.items():
-        if slot.kind is Kind.SCALAR or (slot.kind is Kind.ATTR and isinstance(slot.values[0], float)):
-            yield Guard(f"m[{name}] > 0", f"{name} must be positive")
-        if slot.kind is Kind.ATTR and not slot.is_optional:
-            value = literal(slot.values[0])
-            yield Guard(f"m[{name}] == {value}", f"{name} must be {value}")
-
-
-def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
-    for i, first in enumerate(tensors):
-        for second in tensors[i + 1 :]:
-            reason = f"{first} and {second} must have one shape"
-            condition = f"same_shape(m.shape({first}), m.shape({second}))"
-            yield Guard(condition, reason, compares=(first, second))
-    for name in tensors:
-        reason = f"{name} must have the shape of the result"
-        yield Guard(f"same_shape(m.shape({name}), m.shape(m.outputs[0]))", reason, True, (name,))
-    for name in tensors:
-        condition = f"same_shape(m.shape({name}), (m.shape(m.outputs[0]) or ())[-1:])"
-        yield Guard(condition, f"{name} must be as long as the last axis", True)
-
-
-def _of_dtypes(tensors: Sequence[str]) -> Iterator[Guard]:
-    for name in tensors:
-        yield Guard(f"m.dtype({name}) != ir.DataType.DOUBLE", f"{name} must not be of doubles")
-    for name in tensors:
-        yield Guard(f"m.dtype({name}) == ir.DataType.FLOAT", f"{name} must be float32")

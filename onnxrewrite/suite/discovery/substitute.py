@@ -24,17 +24,21 @@ class Origin:
     """The place in a region that an attribute's value is from.
 
     Attributes:
-        kind: ``attribute`` of a node of the region, the ``number`` in a constant operand, or ``literal``: it is from
-            nowhere.
+        kind: ``attribute`` of a node of the region, ``size`` of what such a node makes, the ``number`` in a constant
+            operand, or ``literal``: it is from nowhere.
         place: The number of the node, or of the operand.
         name: The name of the attribute.
         inverse: True if the value is one divided by that number.
+        times: The number of another operand whose number it is times; -1 if none.
+        axis: That of the size.
     """
 
     kind: str
     place: int = -1
     name: str = ""
     inverse: bool = False
+    times: int = -1
+    axis: int = 0
 
 
 LITERAL = Origin("literal")
@@ -107,6 +111,7 @@ class Operator:
         inputs: What it reads.
         parameters: Its attributes by name.
         outputs: The number of its outputs.
+        is_ahead: True if it takes no time: it makes a constant of constants, which is done once, or a view for another.
     """
 
     domain: str
@@ -114,6 +119,7 @@ class Operator:
     inputs: tuple[Read, ...]
     parameters: tuple[tuple[str, Parameter], ...] = ()
     outputs: int = 1
+    is_ahead: bool = False
 
     @property
     def called(self) -> str:
@@ -139,9 +145,19 @@ class Substitute:
         return ", ".join(self.operators)
 
     @property
+    def work(self) -> tuple[Operator, ...]:
+        """Its nodes, but for those that take no time."""
+        return tuple(n for n in self.nodes if not n.is_ahead)
+
+    @property
+    def views(self) -> bool:
+        """True if it views an operand as a matrix, so that its result has to be viewed, too."""
+        return any(n.op_type == "Flatten" for n in self.nodes if n.is_ahead)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """The names of its operators; where there are none, that it is an operand."""
-        return tuple(n.called for n in self.nodes) or (HANDED_ON,)
+        return tuple(n.called for n in self.work) or (HANDED_ON,)
 
     @property
     def constants(self) -> list[Given]:

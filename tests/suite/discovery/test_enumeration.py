@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import networkx as nx
-from discovery_models import driver_of
+from discovery_models import ATTENTION, driver_of
 
 from onnxrewrite.ir.graph import digraph, is_convex
 from onnxrewrite.suite.discovery.enumeration import enumerate_regions, operands
@@ -67,3 +67,14 @@ def test_shape_arithmetic_is_no_part_of_a_region():
 
 def test_what_is_random_is_no_part_of_a_region():
     assert found("float[b,4] x; n = RandomUniformLike(x)  y = Mul(x, n)") == ["Mul"]
+
+
+def test_a_whole_attention_is_a_region_though_regions_have_two_nodes():
+    (whole,) = [of for of in found(ATTENTION, nodes=2, cone=24) if "Softmax" in of and of.endswith("Reshape")]
+    assert sorted(whole.split()) == sorted([*["Reshape", "Transpose"] * 4, "Mul", "MatMul", "Softmax", "MatMul"])
+
+
+def test_what_others_need_too_is_not_computed_for_one_node_alone():
+    graph = "(float[b,4] x) => (y, z) { m = Exp(x)  a = Add(x, m)  c = Neg(a)  y = Mul(c, m)  z = Relu(m) }"
+    assert found(graph, nodes=1, cone=24) == ["Exp", "Add", "Neg", "Mul", "Relu", "Add Neg", "Add Neg Mul"]
+    assert found(graph, nodes=1, cone=2) == ["Exp", "Add", "Neg", "Mul", "Relu", "Add Neg"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from discovery_models import NORM, SCALED, TARGET, hits, regions
+from discovery_models import ATTENTION, NORM, SCALED, TARGET, hits, regions
 
 from onnxrewrite.ir.target import target
 from onnxrewrite.suite.discovery.arithmetic_profile import of_model, of_nodes
@@ -140,3 +140,51 @@ def test_a_wrong_attribute_makes_no_results():
     node = use.nodes[0]
     bad = type(node)(node.domain, node.op_type, node.inputs, (("alpha", Parameter("much")),), node.outputs)
     assert results_of(type(use)((bad,), use.results), region) is None
+
+
+def test_constants_become_one():
+    graph = "float[b,3,4] x; w = float[4,20] ~; c = float[20] ~; s = Mul(x, 0.3)  p = MatMul(s, w)  q = Mul(p, 2.0)  y = Mul(q, c)"
+    found = [h for h in hits(graph)[1] if any(n.is_ahead for n in h.substitute.nodes)]
+    assert {(h.substitute.called, h.substitute.nodes[0].op_type) for h in found} >= {("MatMul", "Mul"), ("Mul", "Mul")}
+    for hit in found:
+        assert len(hit.substitute.work) == 1
+        read = [hit.region.operands[r].value for n in hit.substitute.nodes[:1] for r in n.inputs if isinstance(r, int)]
+        assert all(hit.region.facts.tensor(v) is not None for v in read) or hit.substitute.views
+
+
+def test_rows_are_a_matrix():
+    _, found = hits("float[b,3,4] x; w = float[4,20] ~; c = float[20] ~; p = MatMul(x, w)  y = Add(p, c)")
+    (hit,) = [h for h in found if h.substitute.called == "Gemm"]
+    assert [n.op_type for n in hit.substitute.nodes] == ["Flatten", "Gemm"]
+    assert hit.relations == (Relation(is_reshaped=True),)
+
+
+def test_an_attention_takes_its_heads_from_a_view_and_its_scale_from_a_number():
+    _, found = hits(ATTENTION, nodes=1)
+    hit = max(
+        (h for h in found if h.substitute.called.endswith("MultiHeadAttention")),
+        key=lambda h: len(h.region.region.nodes),
+    )
+    given = dict(hit.substitute.work[0].parameters)
+    assert given["num_heads"].value == 4
+    assert (given["num_heads"].origin.kind, given["num_heads"].origin.axis) == ("size", 2)
+    assert given["scale"].value == pytest.approx(0.7)
+    assert given["scale"].origin.kind == "number"
+    assert given.keys() == {"num_heads", "scale"}  # no number for an attribute that changes nothing
+
+
+def test_operands_that_are_used_again_are_given_again():
+    """Both operands of the sum, and its result, have one zero."""
+    graph = (
+        "uint8[b,4] p; uint8[b,4] q; z = uint8 3; a = DequantizeLinear(p, 0.5, z)  c = DequantizeLinear(q, 0.25, z)"
+        "  s = Add(a, c)  y = QuantizeLinear(s, 0.7, z)"
+    )
+    assert ("DequantizeLinear DequantizeLinear Add QuantizeLinear", "com.microsoft.QLinearAdd") in told(hits(graph)[1])
+
+
+def test_definitions_have_the_precision_of_the_model():
+    graph = (
+        "uint8[b,8] q; k = int8[8,3] ~; c = int32[3] ~; x = DequantizeLinear(q, 0.5, uint8 3)"
+        "  w = DequantizeLinear(k, 0.25, int8 0)  d = DequantizeLinear(c, 0.125)  g = Gemm(x, w, d)  y = QuantizeLinear(g, 0.7, uint8 9)"
+    )
+    assert "com.microsoft.QGemm" in {made for _, made in told(hits(graph)[1])}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from discovery_models import NORM, SCALED, TARGET, hits, saved
+from discovery_models import ATTENTION, NORM, SCALED, TARGET, hits, saved
 
 import onnxrewrite as rw
 from onnxrewrite.authoring.capture_checks import load_rule
@@ -25,9 +25,10 @@ from onnxrewrite.testing import check_example
 LOWER = frozenset(r.name for r in registry.load() if r.stage is Stage.LOWER)
 
 
-def writer(graph: str, kernel: str) -> RuleWriter:
-    driver, found = hits(graph)
-    hit = next(h for h in found if h.substitute.nodes[0].op_type == kernel)
+def writer(graph: str, *kernels: str, nodes: int = 12) -> RuleWriter:
+    driver, found = hits(graph, nodes=nodes)
+    those = [h for h in found if tuple(n.op_type for n in h.substitute.nodes) == kernels]
+    hit = max(those, key=lambda h: len(h.region.region.nodes))
     return RuleWriter(driver, hit, Stage.LOWER, "m.onnx")
 
 
@@ -49,6 +50,34 @@ def test_a_counterexample_teaches_a_precondition():
     assert Rejects in kinds
     for example in found.rule.examples:
         check_example(found.rule, example)
+
+
+def test_what_is_computed_ahead_is_computed_of_constants():
+    graph = "float[b,3,4] x; w = float[4,20] ~; s = Mul(x, {0.3, 0.2, 0.1, 0.7})  y = MatMul(s, w)"
+    _, rule = writer("float[b,3,4] x; w = float[4,20] ~; s = Mul(x, 0.3)  y = MatMul(s, w)", "Mul", "MatMul").finished()
+    check_example(rule, Rejects("float[3,4] x; float[4,5] w; s = Mul(x, 0.3)  y = MatMul(s, w)", "must be constant"))
+    assert "Mul MatMul" not in {" ".join(h.substitute.operators) for h in hits(graph)[1]}  # along the rows of w
+
+
+def test_an_attention_is_written_as_a_person_would():
+    text, _ = writer(ATTENTION, "MultiHeadAttention", nodes=1).finished()
+    assert "num_heads=m.dim(reshape, 2), scale=m[scale]" in text
+    assert 'm.require(isinstance(m.dim(reshape, 2), int), "axis 2 of reshape must be of known size")' in text
+
+
+@pytest.mark.slow
+def test_an_attention_learns_what_its_views_must_keep():
+    found = tried(writer(ATTENTION, "MultiHeadAttention", nodes=1), [], count=60)
+    assert found.verdict.passed
+    assert any("must keep the first two axes" in g.reason for g in found.guards)
+
+
+@pytest.mark.slow
+def test_rows_of_a_matrix_are_a_rule_that_has_to_be_faster():
+    graph = "float[b,3,4] x; w = float[4,20] ~; c = float[20] ~; p = MatMul(x, w)  y = Add(p, c)"
+    found = tried(writer(graph, "Flatten", "Gemm"), [], count=60)
+    assert found.verdict.passed
+    assert found.rule.needs_speedup
 
 
 def test_no_guard_contradicts_the_place_where_it_was_found():
