@@ -57,7 +57,9 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     refusals = {outcome.gate.refuses(judge.quality(*each)) for each in {(final.path, final.setting), final.session}}
     refusal = next(filter(None, sorted(refusals)), "")
     if refusal:
-        raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}")
+        own = outcome.gate.refuses(outcome.baseline.metrics.quality)
+        told = f"; nor does the original, as ONNX Runtime runs it: {own}" if own else ""
+        raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}{told}")
     model = io.load(final.path)
     model.metadata_props[SESSION_KEY] = deployment(final).text()
     io.save(model, out / MODEL)

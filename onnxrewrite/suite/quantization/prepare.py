@@ -40,11 +40,15 @@ _RICH_OPSET = 20
 former ends in the weights behind it, and nothing recognises it afterwards."""
 
 
+class QuantizedAlready(UsageError):
+    """A model that is quantized already."""
+
+
 def refuse_quantized(model: ir.Model) -> None:
-    """UsageError for a model that is quantized already."""
+    """QuantizedAlready for such a model."""
     for node in _nodes(model):
         if node.op_type in QUANTIZED:
-            raise UsageError(
+            raise QuantizedAlready(
                 f"the model is quantized already: node {node.name} is {node.op_type}; give the float model that it "
                 "was made of"
             )

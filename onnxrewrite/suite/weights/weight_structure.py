@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.views import input_of
 from onnxrewrite.system.arrays import Array, Floats
 
 SMALLEST = 4096
@@ -37,26 +38,34 @@ class Weight:
     Attributes:
         name: The name of its node, or of itself where that has none.
         operator: The operator that reads it.
-        tensor: The weight as it is stored.
-        node: The node.
+        tensor: The weight as it is stored: floats, or integers.
+        zero: Of integers what stands for zero: one number, or one for each index of the first or last axis.
+        is_turned: True if outputs are down: in a convolution, or a transposed matrix.
     """
 
     name: str
     operator: str
     tensor: ir.TensorProtocol = field(repr=False)
-    node: ir.Node = field(repr=False, compare=False)
+    zero: ir.TensorProtocol | None = field(default=None, repr=False)
+    is_turned: bool = False
 
     @property
     def matrix(self) -> Floats:
-        """The numbers; made anew each time, for those of all weights may not fit into memory."""
-        return _matrix(self.node, np.asarray(self.tensor.numpy(), np.float64))
+        """The numbers, those of integers without their scale; made anew each time, for those of all weights may not fit
+        into memory."""
+        array = np.asarray(self.tensor.numpy(), np.float64)
+        rows = array.reshape(len(array), -1)
+        if self.zero is not None:
+            zero = np.asarray(self.zero.numpy(), np.float64).ravel()
+            rows = rows - (zero[:, None] if zero.size == len(rows) and self.is_turned else zero)
+        return rows.T if self.is_turned else rows
 
     @property
     def shape(self) -> tuple[int, int]:
         """That of the matrix."""
         first, *rest = map(int, self.tensor.shape.numpy())
         inner = math.prod(rest)
-        return (inner, first) if self.operator == "Conv" or _is_turned(self.node) else (first, inner)
+        return (inner, first) if self.is_turned else (first, inner)
 
 
 @dataclass(frozen=True)
@@ -85,31 +94,51 @@ class Structure:
         return self.zeros < SPARSE and not any(self.empty) and self.rank is None
 
 
+_PLACES = {
+    **dict.fromkeys(("MatMul", "Gemm", "Conv"), (1, None)),
+    **dict.fromkeys(("MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"), (1, 3)),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm"), (3, 5)),
+    "MatMulIntegerToFloat": (1, 5),
+}
+"""The inputs of products and convolutions that are a weight, and its zero."""
+
+_STORED = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT8, ir.DataType.UINT8})
+
+
 def weights_of(model: ir.Model) -> Iterator[Weight]:
-    """The constant float weights of products and convolutions, each once."""
+    """The constant weights of products and convolutions, floats or integers of 8 bits, each once."""
     met: set[int] = set()
     for graph in scopes(model):
         for node in graph:
-            value = node.inputs[1] if node.op_type in ("MatMul", "Gemm", "Conv") and len(node.inputs) > 1 else None
+            place, place_of_zero = _PLACES.get(node.op_type, (None, None))
+            value = input_of(node, place) if place is not None else None
+            zero = input_of(node, place_of_zero) if place_of_zero is not None else None
+            value, zero, is_turned = _stored(value, zero)
             tensor = value.const_value if value is not None else None
             if tensor is None or value is None or id(value) in met or tensor.size < SMALLEST:
                 continue
-            if tensor.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
+            rank, is_image = len(tensor.shape), "Conv" in node.op_type
+            if tensor.dtype not in _STORED or not (rank > 2 if is_image else rank == 2):
                 continue
             met.add(id(value))
-            rank = len(tensor.shape)
-            if rank > 2 if node.op_type == "Conv" else rank == 2:
-                yield Weight(node.name or value.name or "", node.op_type, tensor, node)
+            is_turned ^= is_image or bool(node.attributes.get_int("transB", 0))
+            yield Weight(
+                node.name or value.name or "", node.op_type, tensor, zero.const_value if zero else None, is_turned
+            )
 
 
-def _matrix(node: ir.Node, array: Floats) -> Floats:
-    if node.op_type == "Conv":
-        return array.reshape(len(array), -1).T
-    return array.T if _is_turned(node) else array
-
-
-def _is_turned(node: ir.Node) -> bool:
-    return node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
+def _stored(value: ir.Value | None, zero: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None, bool]:
+    """A weight as it is stored, its zero, and whether it is transposed: behind DequantizeLinear and Transpose."""
+    is_turned = False
+    while (node := value.producer() if value is not None else None) is not None:
+        if node.op_type == "Transpose" and len(node.attributes.get_ints("perm", [1, 0])) == 2:
+            is_turned = not is_turned
+        elif node.op_type == "DequantizeLinear":
+            zero = input_of(node, 2)
+        elif node.op_type != "Identity":
+            break
+        value = input_of(node, 0)
+    return value, zero, is_turned
 
 
 def structures(weights: Sequence[Weight]) -> list[Structure]:

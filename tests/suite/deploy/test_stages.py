@@ -31,6 +31,8 @@ from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
 from onnxrewrite.suite.deploy.stages.session_stage import Session
 from onnxrewrite.suite.deploy.stages.startup_stage import Memory, Startup
 from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
 
 NARROW: dict[str, Any] = {"reduce-range": saturates()}
 """What this processor needs to be exact in 8 bits."""
@@ -73,6 +75,16 @@ def test_quantize_says_why_there_is_nothing(tmp_path: Path) -> None:
     outcome = run(tmp_path, Quantize(modes=("dynamic",)), model=model)
     assert outcome.steps[0].state == "taken back"
     assert outcome.steps[0].reason.startswith("dynamic: nothing to quantize: the model has no")
+
+
+def test_what_is_quantized_already_is_deployed_without_quantizing(tmp_path: Path) -> None:
+    out = tmp_path / "quantized.onnx"
+    quantize(chain(2), QuantizeSettings(mode="static"), gate=None, prepare=False, out=out)
+    outcome = run(tmp_path, Rewrite(), Quantize(), model=onnx.load(out))
+    assert outcome.steps[1].state == "taken back"
+    assert outcome.steps[1].reason.startswith("the model is quantized already: node ")
+    assert "give the float model" not in outcome.steps[1].reason
+    assert Path(outcome.files["model"]).is_file()
 
 
 def test_settings_of_a_stage_are_checked(tmp_path: Path) -> None:

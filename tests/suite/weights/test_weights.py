@@ -146,3 +146,21 @@ def test_the_parts_compute_the_same() -> None:
 
     x = dense(64, 64)
     assert np.allclose(np.asarray(open_runner(made, {"x": x})()[0]), x @ weight, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_weights_behind_dequantize_linear(is_transposed: bool) -> None:
+    """A model of training for few bits: the pattern is that of the numbers, not of what stands for zero."""
+    matrix = np.round(20 * pruned(dense(64, 128), 2, 4)).astype(np.int8) + np.int8(3)
+    stored = matrix.T.copy() if is_transposed else matrix
+    steps = {"s": np.full(128, 0.1, np.float32), "z": np.full(128, 3, np.int8), "w": stored}
+    made = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0 if is_transposed else 1)]
+    made += [helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0])] * is_transposed
+    made.append(helper.make_node("MatMul", ["x", "t" if is_transposed else "d"], ["y"], name="n"))
+    values = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    tensors = [numpy_helper.from_array(value, name) for name, value in steps.items()]
+    graph = helper.make_graph(made, "g", values[:1], values[1:], tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (one,) = structures(list(weights_of(ir.from_proto(proto))))
+    assert (one.pattern, one.weight.shape) == ("2:4", (64, 128))
+    assert one.zeros >= 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Stage
 from onnxrewrite.suite.precision.exclusion_search import settings_until
 from onnxrewrite.suite.quantization.made_model import Made
 from onnxrewrite.suite.quantization.modes import PLAIN
+from onnxrewrite.suite.quantization.prepare import QuantizedAlready
 from onnxrewrite.suite.quantization.quantize_settings import Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.workbench import Work
 from onnxrewrite.system.plain import Plain
@@ -61,7 +63,11 @@ class Quantize(Stage):
         if self.plain and not self.settings:
             plans += [QuantizeSettings(mode=mode, plain=True) for mode in self.modes if mode in PLAIN]
         reasons: list[str] = []
-        with _opened(given, context) as work:
+        with ExitStack() as kept:
+            try:
+                work = kept.enter_context(_opened(given, context))
+            except QuantizedAlready as error:
+                raise NothingToDo(str(error).partition(";")[0]) from None
             work.read_data(plans)
             for plan in plans:
                 try:
