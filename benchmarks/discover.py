@@ -5,8 +5,8 @@
                                   [--json FILE]
 
 *again*: all rules of the lower stage are removed, and the golden and shared models are searched.  A rule that fires
-there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value by one of
-the same operators.  Only operators that compute something count, no view and no constant.
+there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value, or a view
+of it, by one of the same operators.  Only operators that compute something count, no view and no constant.
 *new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth; in all modes of
 ``discover``, or those that ``--by`` names.
 
@@ -20,10 +20,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import onnx_ir as ir
 
 from benchmarks import report
 from benchmarks.checking import models as shared_models
@@ -56,7 +58,8 @@ _PLAIN = frozenset({*operators("view permute select repeat join shape generate")
 
 
 class Fired(NamedTuple):
-    """A place where a rule of the lower stage fires: the values that it takes in, and the operators that it builds."""
+    """A place where a rule of the lower stage fires: the values that it takes in and views of its results, and the
+    operators that it builds."""
 
     rule: str
     model: str
@@ -90,13 +93,25 @@ def fired(path: Path, library: Sequence[Rule]) -> list[Fired]:
         built = frozenset(
             f"{n.domain}.{n.op_type}".lstrip(".") for n in site.after if n.domain or n.op_type not in _PLAIN
         )
-        values = frozenset(o.name or "" for n in site.before for o in n.outputs)
-        found.append(Fired(site.rule, str(path), site.value, values, built))
+        taken = {o.name or "" for n in site.before for o in n.outputs}
+        views = {v.name or "" for each in site.outputs for v in _views(each)}
+        found.append(Fired(site.rule, str(path), site.value, frozenset(taken | views), built))
 
     staged = found_by(path, Stage.LOWER, library, _TARGET)
     driver = Driver(staged.model, library, target(_TARGET), review=Review(record=note))
     driver.run_stage(Stage.LOWER, [r for r in library if r.stage is Stage.LOWER])
     return found
+
+
+def _views(value: ir.Value) -> Iterator[ir.Value]:
+    """A value, and all that is it in another shape or order."""
+    yield value
+    for node in value.consumers():
+        if node.op_type in _VIEWS and node.inputs[0] is value:
+            yield from _views(node.outputs[0])
+
+
+_VIEWS = frozenset(operators("view permute"))
 
 
 def found_again(places: Sequence[Fired], findings: Sequence[Finding]) -> Mapping[str, set[str]]:

@@ -132,20 +132,21 @@ def _first(
     those: list[Substitute], region: SampledRegion, prints: tuple[Floats, ...], known: Known, most: int
 ) -> Hit | None:
     """The first of some uses that differ in attributes alone that computes what the region does, in ``most`` steps."""
-    failed: list[frozenset[object]] = []
-    misfits: set[object] = set()
+    failed: list[frozenset[tuple[object, ...]]] = []
+    misfits: set[frozenset[tuple[object, ...]]] = set()
     for use in those:
-        counts = _counts(use)
-        if (use.results, counts) in misfits or any(each and each <= counts for each in failed):
-            continue  # the sizes are known, or what is counted does not go
+        given = frozenset([*((name, p.value) for name, p in use.work[0].parameters), use.results])
+        counts = frozenset(each for each in given if not isinstance(each[-1], float | str))
+        if counts in misfits or any(len(each) > 1 and each <= given for each in failed):
+            continue  # all that the sizes depend on is the same, or these attributes and others do not go
         found = known.of(use, region)
         if found is None:
-            failed.append(counts)
+            failed.append(given)
             if len(failed) > _FAILURES:
                 return None
             continue
         if any(a[-2] != b[-2] for a, b in zip(found, prints, strict=True)):
-            misfits.add((use.results, counts))
+            misfits.add(counts)
         elif all(alike(a, b) for a, b in zip(found, prints, strict=True)):
             hit = _compared(use, region, most)
             if hit is not None:
@@ -167,12 +168,6 @@ def _compared(use: Substitute, region: SampledRegion, most: int) -> Hit | None:
 def _passes_on(results: tuple[Array, ...], region: SampledRegion) -> bool:
     """True if a kernel hands an operand on as it is: with these attributes it does nothing."""
     return any(r.shape == o.array.shape and np.array_equal(r, o.array) for r in results for o in region.operands)
-
-
-def _counts(use: Substitute) -> frozenset[object]:
-    """All that the sizes of the results, and whether there are any, can depend on but for the operands."""
-    (node,) = use.work
-    return frozenset((n, p.value) for n, p in node.parameters if isinstance(p.value, int | tuple))
 
 
 _FAILURES = 8

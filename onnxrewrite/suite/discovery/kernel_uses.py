@@ -24,7 +24,8 @@ from onnxrewrite.ir.target import Target, type_string
 from onnxrewrite.suite.discovery.attribute_origins import numbers, parameters
 from onnxrewrite.suite.discovery.enumeration import uses_of_operands
 from onnxrewrite.suite.discovery.sampled_region import Operand, SampledRegion
-from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Read, Substitute, results_of
+from onnxrewrite.suite.discovery.substitute import ROWS, Inner, Operator, Parameter, Read, Substitute, results_of
+from onnxrewrite.system.arrays import Array
 
 ASSIGNMENTS = 24
 """So many ways to give a kernel the operands are tried."""
@@ -130,7 +131,7 @@ def _reads(kernel: Kernel, region: SampledRegion) -> Iterator[tuple[Ahead, tuple
     if any((n.domain, n.op_type) == (kernel.domain, kernel.op_type) for n in region.region.nodes):
         for ahead, operands, places in _folded(region):
             for inputs in assignments(kernel.schema, operands):
-                yield (ahead,), tuple(None if i is None else places[i] for i in inputs)
+                yield ahead, tuple(None if i is None else places[i] for i in inputs)
     if "transA" in kernel.schema.attributes and "transBatchA" not in kernel.schema.attributes:  # it takes matrices only
         for view, operands, places in _flattened(region):
             for inputs in assignments(kernel.schema, operands):
@@ -149,22 +150,28 @@ def _as_used(found: Schema, region: SampledRegion) -> tuple[int, ...] | None:
     return chosen if found.min_inputs <= len(chosen) <= len(formals) else None
 
 
-def _folded(region: SampledRegion) -> Iterator[tuple[Operator, list[Operand], list[Read]]]:
+def _folded(region: SampledRegion) -> Iterator[tuple[Ahead, list[Operand], list[Read]]]:
     """Two constants as one, of the shape of the first: what computes it, the operands with it at the end, in place of
-    both, and what each of these is."""
+    both, and what each of these is.  A constant may be one for each row of the first."""
     constant = [i for i, o in enumerate(region.operands) if _is_number(region.facts.tensor(o.value))]
     for op_type, (first, second) in itertools.product(_FOLDS, itertools.permutations(constant, 2)):
         one, other = (region.operands[i] for i in (first, second))
-        if one.value.dtype != other.value.dtype or not _fits_into(other.array.shape, one.array.shape):
-            continue
-        if one.array.shape == other.array.shape and first > second and op_type != "Div":  # both orders are one
-            continue
-        with np.errstate(all="ignore"):
-            array = _FOLDS[op_type](one.array, other.array)
         rest = [i for i in range(len(region.operands)) if i not in (first, second)]
-        made = replace(one, name=f"{op_type}_{one.name}_{other.name}", array=array, is_constant=False)
-        ahead = Operator("", op_type, (first, second), is_ahead=True)
-        yield ahead, [*(region.operands[i] for i in rest), made], [*rest, Inner(0)]
+        for column, array in _in_shape(second, other.array, one.array.shape):
+            if one.value.dtype != other.value.dtype or (array.shape == one.array.shape and first > second):
+                continue  # both orders are one, but for quotients, which are seldom of weights
+            with np.errstate(all="ignore"):
+                made = replace(one, name="", array=_FOLDS[op_type](one.array, array), is_constant=False)
+            ahead = (*column, Operator("", op_type, (first, Inner(0) if column else second), is_ahead=True))
+            yield ahead, [*(region.operands[i] for i in rest), made], [*rest, Inner(len(column))]
+
+
+def _in_shape(number: int, array: Array, shape: tuple[int, ...]) -> Iterator[tuple[Ahead, Array]]:
+    """A constant operand as it is broadcast to a shape, and as a column of it."""
+    if _fits_into(array.shape, shape):
+        yield (), array
+    if array.ndim == 1 and len(shape) == 2 and _fits_into((len(array), 1), shape):
+        yield (Operator("", "Unsqueeze", (number,), (("axes", Parameter((1,))),), is_ahead=True),), array[:, None]
 
 
 def _flattened(region: SampledRegion) -> Iterator[tuple[Operator, list[Operand], list[Read]]]:
@@ -172,7 +179,7 @@ def _flattened(region: SampledRegion) -> Iterator[tuple[Operator, list[Operand],
     for place, operand in enumerate(region.operands):
         if operand.array.ndim > 2 and operand.is_required:
             rows = replace(operand, array=operand.array.reshape(-1, operand.array.shape[-1]))
-            view = Operator("", "Flatten", (place,), (("axis", Parameter(operand.array.ndim - 1)),), is_ahead=True)
+            view = Operator("", ROWS, (place,), (("axis", Parameter(operand.array.ndim - 1)),), is_ahead=True)
             operands, places = list(region.operands), list[Read](range(len(region.operands)))
             operands[place], places[place] = rows, Inner(0)
             yield view, operands, places

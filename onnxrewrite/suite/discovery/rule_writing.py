@@ -27,7 +27,7 @@ from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
 from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.preconditions import Guard, is_constant, is_known, of_views, vocabulary
-from onnxrewrite.suite.discovery.substitute import Given, Inner, Operator, Origin, Parameter, Read
+from onnxrewrite.suite.discovery.substitute import ROWS, Given, Inner, Operator, Origin, Parameter, Read
 
 _SPREAD = 3
 """So many attributes of one node are handed on together."""
@@ -88,7 +88,7 @@ class RuleWriter:
 
     def _of_constants(self) -> Iterator[Guard]:
         """What is computed ahead is computed of constants."""
-        reads = (r for n in self.hit.substitute.nodes if n.is_ahead and len(n.inputs) > 1 for r in n.inputs)
+        reads = (r for n in self.hit.substitute.nodes if n.is_ahead and n.op_type != ROWS for r in n.inputs)
         values = [self.hit.region.operands[r].value for r in reads if isinstance(r, int)]
         yield from (is_constant(self.writing.names[s]) for s in self.writing.draft.slots if s.values[0] in values)
 

@@ -127,6 +127,9 @@ class Operator:
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
 
+ROWS: Final = "Flatten"
+"""The view of an operand as a matrix of its rows, which takes no time."""
+
 HANDED_ON: Final = "an operand"
 """What a substitute without operators is called."""
 
@@ -152,7 +155,7 @@ class Substitute:
     @property
     def views(self) -> bool:
         """True if it views an operand as a matrix, so that its result has to be viewed, too."""
-        return any(n.op_type == "Flatten" for n in self.nodes if n.is_ahead)
+        return any(n.op_type == ROWS for n in self.nodes if n.is_ahead)
 
     @property
     def operators(self) -> tuple[str, ...]:
