@@ -53,10 +53,8 @@ def test_a_counterexample_teaches_a_precondition():
 
 
 def test_what_is_computed_ahead_is_computed_of_constants():
-    graph = "float[b,3,4] x; w = float[4,20] ~; s = Mul(x, {0.3, 0.2, 0.1, 0.7})  y = MatMul(s, w)"
     _, rule = writer("float[b,3,4] x; w = float[4,20] ~; s = Mul(x, 0.3)  y = MatMul(s, w)", "Mul", "MatMul").finished()
     check_example(rule, Rejects("float[3,4] x; float[4,5] w; s = Mul(x, 0.3)  y = MatMul(s, w)", "must be constant"))
-    assert "Mul MatMul" not in {" ".join(h.substitute.operators) for h in hits(graph)[1]}  # along the rows of w
 
 
 def test_an_attention_is_written_as_a_person_would():
