@@ -158,8 +158,9 @@ def _folded(region: SampledRegion) -> Iterator[tuple[Ahead, list[Operand], list[
         one, other = (region.operands[i] for i in (first, second))
         rest = [i for i in range(len(region.operands)) if i not in (first, second)]
         for column, array in _in_shape(second, other.array, one.array.shape):
-            if one.value.dtype != other.value.dtype or (array.shape == one.array.shape and first > second):
-                continue  # both orders are one, but for quotients, which are seldom of weights
+            is_again = array.shape == one.array.shape and first > second and op_type != "Div"  # both orders are one
+            if one.value.dtype != other.value.dtype or is_again:
+                continue
             with np.errstate(all="ignore"):
                 made = replace(one, name="", array=_FOLDS[op_type](one.array, array), is_constant=False)
             ahead = (*column, Operator("", op_type, (first, Inner(0) if column else second), is_ahead=True))

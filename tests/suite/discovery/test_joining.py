@@ -152,6 +152,11 @@ def test_constants_become_one():
         assert all(hit.region.facts.tensor(v) is not None for v in read) or hit.substitute.views
 
 
+def test_a_quotient_of_constants_is_a_constant():
+    _, found = hits("float[b,3] x; q = Div(x, 0.3)  y = Mul(q, 0.7)")
+    assert ["Div", "Mul"] in [[n.op_type for n in h.substitute.nodes] for h in found]
+
+
 def test_a_constant_may_be_one_for_each_row():
     _, found = hits("float[b,3,24] x; w = float[24,20] ~; c = float[24] ~; s = Mul(x, c)  y = MatMul(s, w)")
     assert ["Unsqueeze", "Mul", "MatMul"] in [[n.op_type for n in h.substitute.nodes] for h in found]
