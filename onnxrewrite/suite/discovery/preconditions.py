@@ -71,7 +71,7 @@ def vocabulary(names: dict[Slot, str], match: Match | None, rule: Rule) -> Itera
 
 
 def of_views(views: Sequence[str], names: dict[Slot, str]) -> Iterator[Guard]:
-    """What is viewed keeps its first axes, the batch and the sequence, and others are viewed as it is."""
+    """Views keep their first axes, the batch and the sequence, and have the same heads."""
     tensors = [n for s, n in names.items() if s.kind in (Kind.VAR, Kind.CONST) and not s.is_shape and not s.is_optional]
     for view, name in itertools.product(views, tensors):
         condition = f"same_shape((m.shape({view}) or ())[:2], (m.shape({name}) or ())[:2])"

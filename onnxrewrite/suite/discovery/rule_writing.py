@@ -87,7 +87,7 @@ class RuleWriter:
         return text, rule_in(text, source)
 
     def _of_constants(self) -> Iterator[Guard]:
-        """What is computed ahead is computed of constants."""
+        """The operands of a constant that is computed ahead are constant."""
         reads = (r for n in self.hit.substitute.nodes if n.is_ahead and n.op_type != ROWS for r in n.inputs)
         values = [self.hit.region.operands[r].value for r in reads if isinstance(r, int)]
         yield from (is_constant(self.writing.names[s]) for s in self.writing.draft.slots if s.values[0] in values)
