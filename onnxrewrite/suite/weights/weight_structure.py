@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir import schema
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.views import input_of
 from onnxrewrite.system.arrays import Array, Floats
@@ -94,14 +96,6 @@ class Structure:
         return self.zeros < SPARSE and not any(self.empty) and self.rank is None
 
 
-_PLACES = {
-    **dict.fromkeys(("MatMul", "Gemm", "Conv"), (1, None)),
-    **dict.fromkeys(("MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"), (1, 3)),
-    **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm"), (3, 5)),
-    "MatMulIntegerToFloat": (1, 5),
-}
-"""The inputs of products and convolutions that are a weight, and its zero."""
-
 _STORED = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT8, ir.DataType.UINT8})
 
 
@@ -110,10 +104,7 @@ def weights_of(model: ir.Model) -> Iterator[Weight]:
     met: set[int] = set()
     for graph in scopes(model):
         for node in graph:
-            place, place_of_zero = _PLACES.get(node.op_type, (None, None))
-            value = input_of(node, place) if place is not None else None
-            zero = input_of(node, place_of_zero) if place_of_zero is not None else None
-            value, zero, is_turned = _stored(value, zero)
+            value, zero, is_turned = _stored(*_read(node))
             tensor = value.const_value if value is not None else None
             if tensor is None or value is None or id(value) in met or tensor.size < SMALLEST:
                 continue
@@ -125,6 +116,18 @@ def weights_of(model: ir.Model) -> Iterator[Weight]:
             yield Weight(
                 node.name or value.name or "", node.op_type, tensor, zero.const_value if zero else None, is_turned
             )
+
+
+def _read(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """The weight that a product or a convolution reads; and its zero, as the schema of one of integers names it."""
+    if node.op_type in ("MatMul", "Gemm", "Conv"):
+        return input_of(node, 1), None
+    known = schema.schema(node.domain, node.op_type, None) if re.search("MatMul|Gemm|Conv", node.op_type) else None
+    names = [formal.name.lower() for formal in known.inputs] if known is not None else []
+    for name in ("b", "w"):
+        if name in names and f"{name}_zero_point" in names:
+            return input_of(node, names.index(name)), input_of(node, names.index(f"{name}_zero_point"))
+    return None, None
 
 
 def _stored(value: ir.Value | None, zero: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None, bool]:

@@ -164,3 +164,15 @@ def test_weights_behind_dequantize_linear(is_transposed: bool) -> None:
     (one,) = structures(list(weights_of(ir.from_proto(proto))))
     assert (one.pattern, one.weight.shape) == ("2:4", (64, 128))
     assert one.zeros >= 0.5
+
+
+def test_weights_of_integer_products() -> None:
+    stored = np.round(20 * pruned(dense(64, 128), 2, 4)).astype(np.int8)
+    node = helper.make_node("MatMulIntegerToFloat", ["x", "w", "s", "s"], ["y"], name="n", domain="com.microsoft")
+    values = [helper.make_tensor_value_info("x", 2, None), helper.make_tensor_value_info("y", 1, None)]
+    tensors = [numpy_helper.from_array(stored, "w"), numpy_helper.from_array(np.float32(0.1), "s")]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], tensors)
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=domains, ir_version=8)
+    (one,) = structures(list(weights_of(ir.from_proto(proto))))
+    assert (one.pattern, one.weight.operator) == ("2:4", "MatMulIntegerToFloat")
