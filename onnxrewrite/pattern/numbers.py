@@ -111,7 +111,10 @@ def is_product(facts: Facts, whole: ir.Value | None, *factors: ir.Value | None) 
     """True if a constant is the product of others, but for one rounding, and as large; False where one is unknown."""
     known = [None if v is None else facts.tensor(v) for v in (whole, *factors)]
     own, *parts = (np.nan if tensor is None else np.asarray(tensor.numpy(), np.float64) for tensor in known)
-    wanted = math.prod(parts, start=np.asarray(1.0))
+    try:
+        wanted = math.prod(parts, start=np.asarray(1.0))
+    except ValueError:  # of shapes that are not broadcast there is no product
+        return False
     return np.size(own) == np.size(wanted) and bool(np.allclose(own, wanted, rtol=_ROUNDED_ONCE, atol=0))
 
 
