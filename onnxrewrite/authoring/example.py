@@ -6,9 +6,11 @@ own.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -24,7 +26,9 @@ from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, Printer
+from onnxrewrite.pattern.numbers import is_product
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.system.arrays import Floats
 
 _SMALL = 8
 """Sizes up to this stay."""
@@ -51,7 +55,9 @@ class Cut:
     runs: bool
 
 
-def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule) -> Cut | None:
+def cut(
+    place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule, *, keeps_products: bool = False
+) -> Cut | None:
     """A place in text.
 
     Args:
@@ -59,13 +65,14 @@ def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule) -
         facts: The facts about that graph.
         names: The names of the values that are captured.
         rule: The rule whose example it is.
+        keeps_products: True if a vector that is the product of two constants is to stay that: as others, it is rounded.
 
     Returns:
         The example, at small sizes if it runs at these; None if the rule's pattern is not found in it.
     """
     opset = facts.opset_imports.get("", 1)
     small = _small_sizes(_sizes(place, facts))
-    texts = [_Writer(place, facts, names, sizes).text() for sizes in (small, {})]
+    texts = [_Writer(place, facts, names, sizes, keeps_products).text() for sizes in (small, {})]
     matching = [text for text in texts if _matches(rule, text, opset)]
     running = next((text for text in matching if _runs(text, opset)), None)
     if running is not None:
@@ -165,11 +172,19 @@ def _is_index(value: ir.Value, facts: Facts) -> bool:
 class _Writer:
     """Writes one place at one choice of sizes."""
 
-    def __init__(self, place: Place, facts: Facts, names: Mapping[ir.Value, str], sizes: Mapping[int, int]):
+    def __init__(
+        self,
+        place: Place,
+        facts: Facts,
+        names: Mapping[ir.Value, str],
+        sizes: Mapping[int, int],
+        keeps_products: bool,
+    ):
         self._place = place
         self._facts = facts
         self._given = names
         self._sizes = sizes
+        self._keeps_products = keeps_products
         self._names = Names(names.values())
         self._copies: dict[ir.Value, ir.Value] = {}
         self._inputs: list[ir.Value] = []
@@ -256,12 +271,40 @@ class _Writer:
             dims = ",".join(map(str, shape))
             self._dummies.append(f"{made.name} = {tensor.dtype.name.lower()}[{dims}] ~")
             return made
+        factors = self._products.get(value) if self._keeps_products else None
         array = tensor.numpy()[tuple(slice(0, d) for d in shape)]
-        if _is_index(value, self._facts):
+        if factors is not None:
+            array = np.asarray(math.prod(map(self._written, factors))).reshape(array.shape)
+        elif _is_index(value, self._facts):
             array = np.array([self._sizes.get(int(e), int(e)) for e in array.ravel()], array.dtype).reshape(array.shape)
         elif is_float and array.size > 1:
             array = np.array([float(f"{e:.{_DIGITS}g}") for e in array.astype(np.float64).ravel()]).reshape(array.shape)
         return self._initializer(value, array, tensor.dtype)
+
+    @cached_property
+    def _products(self) -> Mapping[ir.Value, tuple[ir.Value, ir.Value]]:
+        """The vectors that are products of two constants, as the scale of a quantized bias is."""
+        read = dict.fromkeys(resolve(v) for n in self._place.nodes.values() for v in n.inputs if v is not None)
+        tensors = {v: t for v in read if (t := self._facts.tensor(v)) is not None and t.dtype.is_floating_point()}
+        found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        factors = set[ir.Value]()
+        for value, tensor in tensors.items():
+            others = [v for v, t in tensors.items() if t.size in (1, tensor.size) and v not in (value, *found)]
+            for pair in itertools.combinations(others if len(tensor.shape) == 1 and value not in factors else (), 2):
+                if is_product(self._facts, value, *pair):
+                    found[value] = pair
+                    factors.update(pair)
+                    break
+        return found
+
+    def _written(self, constant: ir.Value) -> Floats:
+        """A constant as it is written."""
+        tensor = self._facts.tensor(constant)
+        assert tensor is not None
+        if constant not in self._copies:
+            self._copies[constant] = self._constant(constant, tensor)
+        written = self._copies[constant].const_value
+        return np.asarray(tensor.numpy() if written is None else written.numpy(), np.float64)
 
     def _initializer(self, value: ir.Value, array: np.ndarray, dtype: ir.DataType = ir.DataType.INT64) -> ir.Value:
         return self._as_it_is(value, ir.tensor(array.astype(dtype.numpy()), dtype=dtype))

@@ -190,24 +190,24 @@ class Writing:
         """True if a match covers a node of one of the places, or none at all, as a product that is 1 does."""
         return not match.nodes or any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
 
-    def cuts(self, rule: Rule) -> tuple[Cut, ...]:
+    def cuts(self, rule: Rule, *, keeps_products: bool = False) -> tuple[Cut, ...]:
         """The region, and one place for each operator that stands there instead of one of its own; as far as the
         pattern is found in what is made of them."""
         shown: dict[object, int] = {}
         for number, place in enumerate(self.found.places):
             odd = place.odd
             shown.setdefault(None if odd is None else (odd, place.nodes[odd].op_type), number)
-        cuts = (self._cut(number, rule) for number in shown.values())
+        cuts = (self._cut(number, rule, keeps_products) for number in shown.values())
         return tuple({c.text: c for c in cuts if c is not None}.values())
 
-    def _cut(self, number: int, rule: Rule) -> Cut | None:
+    def _cut(self, number: int, rule: Rule, keeps_products: bool) -> Cut | None:
         place = self.found.places[number]
         names: dict[ir.Value, str] = {}
         for slot, name in self.names.items():
             value = slot.values[number]
             if isinstance(value, ir.Value):
                 names.setdefault(value, name)
-        return cut(place, self.driver.facts(place.graph), names, rule)
+        return cut(place, self.driver.facts(place.graph), names, rule, keeps_products=keeps_products)
 
 
 def rule_in(text: str, source: write.Source) -> Rule:

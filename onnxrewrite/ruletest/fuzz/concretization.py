@@ -173,7 +173,7 @@ class _Settling:
             self._attributes[key] = self._attribute(self._spot(node, 0), opened)
         value = self._attributes[key]
         if value is not None:
-            (node.attributes[name],) = ir.convenience.convert_attributes({name: value})
+            node.attributes[name] = ir.convenience.convert_attribute(name, value, opened.formal.type)
 
     def _attribute(self, spot: Spot, opened: Open) -> AttributeValue:
         formal = opened.formal

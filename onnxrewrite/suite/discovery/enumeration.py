@@ -1,7 +1,8 @@
 """The convex regions of a graph: connected, of few nodes, with one output or two, each kind once.
 
 A region is grown node by node from each single node.  Of regions that are the same but for names and weights, as those
-of equal layers are, one is grown on.  The number of regions is bounded; what is left out is counted.  Beside these
+of equal layers are, one is grown on; of those that differ in numbers alone, as quantized layers do, a few.  The number
+of regions is bounded; what is left out is counted.  Beside these
 there is for each node all that is computed for it alone, up to what reads weights: a whole attention, in more nodes
 than regions are grown to.
 """
@@ -9,6 +10,7 @@ than regions are grown to.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +42,10 @@ _OPERANDS = 12
 
 _FEW = 16
 """Constants of no more elements are told apart by these; larger ones by dtype and shape."""
+
+
+_ALIKE = 4
+"""Of regions that differ in the elements of small constants alone so many are looked at."""
 
 
 @dataclass
@@ -120,7 +126,7 @@ class _Growth:
         """Add the regions of the graph, layer by layer."""
         eligible = sum(1 << i for i, n in enumerate(self._nodes) if _is_work(n))
         layer = [1 << i for i in _bits(eligible)]
-        met, grown = set(layer), set[str]()
+        met, grown = set(layer), defaultdict[str, set[str]](set)
         for _ in range(nodes):
             following: list[int] = []
             for mask in layer:
@@ -174,16 +180,20 @@ class _Growth:
         tensor = constant_tensor(value) if value is not None else None
         return tensor is not None and tensor.size > _FEW
 
-    def _take(self, mask: int, found: Enumerated, grown: set[str], most: int) -> bool:
-        """Note a set of nodes if it is a region; True if it is to be grown on."""
+    def _take(self, mask: int, found: Enumerated, grown: dict[str, set[str]], most: int) -> bool:
+        """Note a set of nodes if it is a region; True if it is to be grown on.
+
+        Those that were grown on are known by their digests without the elements of constants, then with them.
+        """
         members = list(_bits(mask))
         ends = self._ends(members, mask)
         if len(ends) > _OPEN or len(self._read(members, mask)) > _OPERANDS:
             return False
         digest = self._digest(members, ends)
-        if digest in grown:
+        alike = grown[self._digest(members, ends, numbers=False)]
+        if digest in alike or len(alike) >= _ALIKE:
             return False
-        grown.add(digest)
+        alike.add(digest)
         if not 0 < len(ends) <= OUTPUTS or digest in found.regions or not self._is_convex(members, mask):
             return True
         if len(found.regions) >= most:
@@ -264,8 +274,8 @@ class _Growth:
             watched=watched(nodes, ends, self._sizes),
         )
 
-    def _digest(self, members: Sequence[int], ends: Sequence[ir.Value]) -> str:
-        """The same for sets that are the same but for names and weights."""
+    def _digest(self, members: Sequence[int], ends: Sequence[ir.Value], *, numbers: bool = True) -> str:
+        """The same for sets that are the same but for names and weights, and the elements of small constants, too."""
         known = {o: (place, k) for place, i in enumerate(members) for k, o in enumerate(self._nodes[i].outputs)}
         outside: dict[ir.Value, int] = {}
         told: list[object] = [[known[o] for o in ends]]
@@ -276,13 +286,13 @@ class _Growth:
                     told.append(None if value is None else known[value])
                 else:
                     number = outside.setdefault(value, len(outside))
-                    told.append((number, self._told(value) if number == len(outside) - 1 else ""))
+                    told.append((number, self._told(value, numbers) if number == len(outside) - 1 else ""))
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
-    def _told(self, value: ir.Value) -> str:
-        """A value from outside in words: its dtype and shape, and the elements of a small constant."""
+    def _told(self, value: ir.Value, numbers: bool) -> str:
+        """A value from outside in words: its dtype and shape, and the elements of a small constant, if asked for."""
         tensor = constant_tensor(value)
-        if tensor is not None and tensor.size <= _FEW:
+        if numbers and tensor is not None and tensor.size <= _FEW:
             return f"{tensor.dtype} {list(tensor.shape)} {tensor.tobytes().hex()}"
         return f"{self._facts.dtype(value)} {self._facts.shape(value)} {tensor is not None}"
 

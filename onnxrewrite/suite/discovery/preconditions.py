@@ -23,12 +23,14 @@ class Guard:
         reason: What is told where it does not hold.
         is_of_result: True if it compares the shape of an operand with that of the result.
         compares: The names of the operands whose shapes are to be equal; a single one's to the shape of the result.
+        tells: The name of the constant that it computes from others.
     """
 
     condition: str
     reason: str
     is_of_result: bool = False
     compares: tuple[str, ...] = ()
+    tells: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -108,11 +110,12 @@ def _of_shapes(tensors: Sequence[str]) -> Iterator[Guard]:
 def _of_products(tensors: Sequence[str], match: Match, rule: Rule) -> Iterator[Guard]:
     """One constant that is the product of two others, as the scale of a quantized bias is."""
     terms = getattr(rule.rewrite, "__globals__", {})
-    constant = [n for n in tensors if (v := match.value(terms[n])) is not None and match.facts.tensor(v) is not None]
+    known = {n: match.facts.tensor(v) for n in tensors if (v := match.value(terms[n])) is not None}
+    constant = [n for n, tensor in known.items() if tensor is not None and tensor.dtype.is_floating_point()]
     for whole in constant:
         for one, other in itertools.combinations([n for n in constant if n != whole], 2):
             condition = f"is_product(m.facts, m.value({whole}), m.value({one}), m.value({other}))"
-            yield Guard(condition, f"{whole} must be the product of {one} and {other}")
+            yield Guard(condition, f"{whole} must be the product of {one} and {other}", tells=whole)
 
 
 def _of_dtypes(tensors: Sequence[str]) -> Iterator[Guard]:

@@ -145,11 +145,10 @@ def _examples(writer: RuleWriter, guards: Sequence[Guard], lessons: Sequence[Les
     rewrites = _rewrites(writer, guards)
     yield from rewrites
     _, rule = writer.finished(guards)
-    for lesson in lessons:
-        version = lesson.graph.graph.opset_imports.get("", 1)
-        rejects = Rejects(snippet(lesson.graph), lesson.guard.reason, version, lesson.target)
-        if _is_right(rule, rejects):
-            yield rejects
+    independent = writer.writing.cuts(rule)[:1]  # of constants that are rounded each by itself
+    refused = [Rejects(c.text, g.reason, c.opset) for g in guards if g.tells for c in independent]
+    refused += [_refused(lesson) for lesson in lessons]
+    yield from (each for each in refused if _is_right(rule, each))
     if rewrites and any(n.domain for n in writer.hit.substitute.nodes):
         first = rewrites[0]
         rejects = Rejects(first.graph, "standard operators only", first.opset, "onnx")
@@ -157,11 +156,22 @@ def _examples(writer: RuleWriter, guards: Sequence[Guard], lessons: Sequence[Les
             yield rejects
 
 
+def _refused(lesson: Lesson) -> Rejects:
+    """The graph of a lesson as a rejection."""
+    version = lesson.graph.graph.opset_imports.get("", 1)
+    return Rejects(snippet(lesson.graph), lesson.guard.reason, version, lesson.target)
+
+
 def _rewrites(writer: RuleWriter, guards: Sequence[Guard]) -> tuple[Rewrites, ...]:
-    """The region at small sizes, and what the rule makes of it; nothing where it does not apply there."""
+    """The region at small sizes, and what the rule makes of it; nothing where it does not apply there.
+
+    Constants are independent of each other unless a precondition asks for their product, so that the lack of one shows.
+    """
     _, rule = writer.finished(guards)
-    found = (_rewritten(rule, cut) for cut in writer.writing.cuts(rule)[:1])
-    return tuple(e for e in found if e is not None and _is_right(rule, e))
+    cuts = (c for keeps in (False, True) for c in writer.writing.cuts(rule, keeps_products=keeps)[:1])
+    found = (_rewritten(rule, cut) for cut in cuts)
+    right = next((e for e in found if e is not None and _is_right(rule, e)), None)
+    return () if right is None else (right,)
 
 
 def _rewritten(rule: Rule, cut: Cut) -> Rewrites | None:

@@ -109,11 +109,14 @@ class RuleWriter:
         return [g for g in proposed if all(g.holds(m, rule) for m in matches)]
 
     def fitting(self, known: Sequence[Guard]) -> list[Guard]:
-        """The preconditions, of some, that keep away the shapes at which the substitute is known to be wrong: for each
-        the first that does, those of one operand first."""
+        """The preconditions, of some, that a substitute is known to need: for each constant that it does not read the
+        first that tells it, and for each of the shapes at which it is wrong the first that keeps them away, those of
+        one operand first."""
         numbers = {o.value: i for i, o in enumerate(self.hit.region.operands)}
         named = {name: numbers[s.values[0]] for s, name in self.writing.names.items() if s.values[0] in numbers}
-        found: dict[Guard, None] = {}
+        read = {self.hit.region.operands[i].value for i in self.hit.substitute.read()}
+        unread = [n for s, n in self.writing.names.items() if s.kind is Kind.CONST and s.values[0] not in read]
+        found = {g: None for name in unread for g in [g for g in known if g.tells == name][:1]}
         for misfit in self.hit.misfits:
             for guard in sorted(known, key=lambda g: len(g.compares)):
                 shapes = {misfit.operands[named[name]] for name in guard.compares if name in named}

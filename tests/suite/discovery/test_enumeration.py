@@ -48,6 +48,16 @@ def test_small_constants_tell_regions_apart_and_weights_do_not():
     assert found(two, nodes=1) == ["Mul", "Relu", "Mul"]
 
 
+def test_of_regions_that_differ_in_numbers_alone_there_are_a_few():
+    chain = "  ".join(f"x{n + 1} = Mul(x{n}, {n}.5)" for n in range(9))
+    assert found(f"float[b,4] x0; {chain}  y = Relu(x9)", nodes=2) == [
+        *["Mul"] * 4,
+        "Relu",
+        *["Mul Mul"] * 4,
+        "Mul Relu",
+    ]
+
+
 def test_what_is_left_is_counted():
     all_of_them = enumerate_regions(driver_of(DIAMOND))
     few = enumerate_regions(driver_of(DIAMOND), most=4)

@@ -57,6 +57,24 @@ def test_what_is_computed_ahead_is_computed_of_constants():
     check_example(rule, Rejects("float[3,4] x; float[4,5] w; s = Mul(x, 0.3)  y = MatMul(s, w)", "must be constant"))
 
 
+QUANTIZED = """uint8[b,2,6,6] x; w = int8[3,2,3,3] ~; c = int32[3] ~;
+dx = DequantizeLinear(x, 0.037, uint8 3)  dw = DequantizeLinear<axis=0>(w, {0.0213, 0.0357, 0.0111}, int8[3] {0, 0, 0})
+dc = DequantizeLinear<axis=0>(c, {0.0007881, 0.0013209, 0.0004107}, int32[3] {0, 0, 0})
+f = Conv(dx, dw, dc)  y = QuantizeLinear(f, 0.051, uint8 7)"""
+"""A layer whose bias has the product of the scales of its input and its weights."""
+
+
+@pytest.mark.slow
+def test_a_product_of_constants_is_a_precondition_and_stays_one_in_the_example():
+    found = tried(writer(QUANTIZED, "QLinearConv", nodes=5), [], count=20)
+    assert found.verdict.passed
+    assert [g.reason for g in found.guards] == ["dc_x_scale must be the product of x_scale and w_scale"]
+    kinds = [type(e) for e in found.rule.examples]
+    assert kinds == [Rewrites, Rejects]
+    for example in found.rule.examples:
+        check_example(found.rule, example)
+
+
 def test_an_attention_is_written_as_a_person_would():
     text, _ = writer(ATTENTION, "MultiHeadAttention", nodes=1).finished()
     assert "num_heads=m.dim(reshape, 2), scale=m[scale]" in text
