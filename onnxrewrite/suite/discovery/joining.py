@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,12 +54,14 @@ class Known:
 
     Attributes:
         prints: By the digest of operators and operands; None where a substitute does not run.
+        failures: How often a kernel did not run on operands of these ranks; none where it once did.
         profiles: The arithmetic of each kernel, which its operands do not change.
         evaluated: The number of evaluations so far.
         cut_short: The number of regions for which not all uses were tried.
     """
 
     prints: dict[str, tuple[Floats, ...] | None] = field(default_factory=dict)
+    failures: dict[Hashable, int | None] = field(default_factory=lambda: defaultdict(int))
     profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
     evaluated: int = 0
     cut_short: int = 0
@@ -67,10 +70,27 @@ class Known:
         """The fingerprints of a substitute at the operands of a region; None where it does not run."""
         key = hashlib.sha256(key_of(substitute, region.operands).encode()).hexdigest()
         if key not in self.prints:
+            ranks = _ranks(substitute, region)
+            count = self.failures[ranks]
+            if count is not None and count >= _HOPELESS:
+                return None
             self.evaluated += 1
             found = results_of(substitute, region)
             self.prints[key] = None if found is None else tuple(map(fingerprint, found))
+            self.failures[ranks] = None if found is not None or count is None else count + 1
         return self.prints[key]
+
+
+def _ranks(substitute: Substitute, region: SampledRegion) -> Hashable:
+    """The operators of a substitute, and the ranks of the operands that each reads."""
+    return tuple(
+        (n.domain, n.op_type, tuple(region.operands[r].array.ndim if isinstance(r, int) else r for r in n.inputs))
+        for n in substitute.nodes
+    )
+
+
+_HOPELESS = 16
+"""A kernel that did not run so often on operands of some ranks, whatever its attributes, is tried on none of these."""
 
 
 EVALUATIONS = 600
