@@ -150,7 +150,7 @@ class _Growth:
             if not members or len(self._read(members, mask)) > _OPERANDS:
                 continue
             ends = self._ends(members, mask)
-            digest = self._digest(members, ends)
+            _, digest = self._digests(members, ends)
             if len(ends) == 1 and digest not in found.regions:
                 found.regions[digest] = self._region(members, ends, mask)
 
@@ -189,8 +189,8 @@ class _Growth:
         ends = self._ends(members, mask)
         if len(ends) > _OPEN or len(self._read(members, mask)) > _OPERANDS:
             return False
-        digest = self._digest(members, ends)
-        alike = grown[self._digest(members, ends, numbers=False)]
+        kind, digest = self._digests(members, ends)
+        alike = grown[kind]
         if digest in alike or len(alike) >= _ALIKE:
             return False
         alike.add(digest)
@@ -274,8 +274,9 @@ class _Growth:
             watched=watched(nodes, ends, self._sizes),
         )
 
-    def _digest(self, members: Sequence[int], ends: Sequence[ir.Value], *, numbers: bool = True) -> str:
-        """The same for sets that are the same but for names and weights, and the elements of small constants, too."""
+    def _digests(self, members: Sequence[int], ends: Sequence[ir.Value]) -> tuple[str, str]:
+        """Two digests: the same for sets that are the same but for names, weights and the elements of small constants;
+        and for those whose small constants are the same, too."""
         known = {o: (place, k) for place, i in enumerate(members) for k, o in enumerate(self._nodes[i].outputs)}
         outside: dict[ir.Value, int] = {}
         told: list[object] = [[known[o] for o in ends]]
@@ -286,15 +287,22 @@ class _Growth:
                     told.append(None if value is None else known[value])
                 else:
                     number = outside.setdefault(value, len(outside))
-                    told.append((number, self._told(value, numbers) if number == len(outside) - 1 else ""))
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+                    told.append((number, self._told(value) if number == len(outside) - 1 else ""))
+        kind = repr(told)
+        return _sha256(kind), _sha256(f"{kind} {[_elements(constant_tensor(v)) for v in outside]}")
 
-    def _told(self, value: ir.Value, numbers: bool) -> str:
-        """A value from outside in words: its dtype and shape, and the elements of a small constant, if asked for."""
-        tensor = constant_tensor(value)
-        if numbers and tensor is not None and tensor.size <= _FEW:
-            return f"{tensor.dtype} {list(tensor.shape)} {tensor.tobytes().hex()}"
-        return f"{self._facts.dtype(value)} {self._facts.shape(value)} {tensor is not None}"
+    def _told(self, value: ir.Value) -> str:
+        """A value from outside in words: its dtype and shape, and whether it is constant."""
+        return f"{self._facts.dtype(value)} {self._facts.shape(value)} {constant_tensor(value) is not None}"
+
+
+def _elements(tensor: ir.TensorProtocol | None) -> str:
+    """The elements of a small constant."""
+    return tensor.tobytes().hex() if tensor is not None and tensor.size <= _FEW else ""
+
+
+def _sha256(told: str) -> str:
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _bits(mask: int) -> Iterator[int]:
