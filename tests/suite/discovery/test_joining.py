@@ -8,10 +8,10 @@ from discovery_models import ATTENTION, NORM, SCALED, TARGET, hits, regions
 
 from onnxrewrite.ir.target import target
 from onnxrewrite.suite.discovery.arithmetic_profile import of_model, of_nodes
-from onnxrewrite.suite.discovery.joining import Hit
+from onnxrewrite.suite.discovery.joining import Hit, Known
 from onnxrewrite.suite.discovery.kernel_uses import assignments, kernels, uses
 from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
-from onnxrewrite.suite.discovery.substitute import Parameter, model_of, results_of
+from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Substitute, model_of, results_of
 
 RNG = np.random.default_rng(0)
 CUBE = RNG.standard_normal((2, 3, 4))
@@ -140,6 +140,28 @@ def test_a_wrong_attribute_makes_no_results():
     node = use.nodes[0]
     bad = type(node)(node.domain, node.op_type, node.inputs, (("alpha", Parameter("much")),), node.outputs)
     assert results_of(type(use)((bad,), use.results), region) is None
+
+
+def of_axes(perm: tuple[int, ...]) -> Substitute:
+    return Substitute((Operator("", "Transpose", (0,), (("perm", Parameter(perm)),)),), (Inner(0),))
+
+
+def test_a_kernel_is_given_up_on_ranks_on_which_it_never_ran():
+    _, (region,) = regions("float[2,3] x; y = Exp(x)")
+    known = Known()
+    for axis in range(40):
+        assert known.of(of_axes((0, 1, axis)), region) is None
+    assert known.evaluated == 16
+    assert known.of(of_axes((1, 0)), region) is None  # nor with attributes with which it would run
+
+
+def test_a_kernel_that_ran_once_is_not_given_up():
+    _, (region,) = regions("float[2,3] x; y = Exp(x)")
+    known = Known()
+    assert known.of(of_axes((1, 0)), region) is not None
+    for axis in range(40):
+        assert known.of(of_axes((0, 1, axis)), region) is None
+    assert known.evaluated == 41
 
 
 def test_constants_become_one():
