@@ -141,6 +141,7 @@ class Wanted:
         constants: Constants that belong to the region: the rewrite does not hold at a place where another one stands,
             or none, unless its number is captured.
         handed_on: Nodes of which the rewrite takes all attributes as they are, so that none is part of the pattern.
+        fixed: Nodes whose attributes belong to the region likewise, but for those that are wanted.
     """
 
     values: frozenset[ir.Value] = frozenset()
@@ -148,9 +149,22 @@ class Wanted:
     attributes: frozenset[tuple[ir.Node, str]] = frozenset()
     constants: frozenset[ir.Value] = frozenset()
     handed_on: frozenset[ir.Node] = frozenset()
+    fixed: frozenset[ir.Node] = frozenset()
 
-    def has_its_constants(self, place: Place, region: Place, facts: Facts) -> bool:
-        """True if the constants that belong to the region stand at a place, too."""
+    def may_hold_at(self, place: Place, region: Place, facts: Facts) -> bool:
+        """True if the constants and attributes that belong to the region stand at a place, too."""
+        return self._has_its_constants(place, region, facts) and all(
+            self._has_its_attributes(place.nodes[node], node, facts) for node in self.fixed
+        )
+
+    def _has_its_attributes(self, there: ir.Node, node: ir.Node, facts: Facts) -> bool:
+        version = facts.version(node)
+        known = schema.schema(node.domain, node.op_type, version)
+        names = known.attributes if known is not None else node.attributes
+        fixed = (name for name in names if (node, name) not in self.attributes)
+        return all(same_parameter(*(schema.attribute(n, name, version) for n in (there, node))) for name in fixed)
+
+    def _has_its_constants(self, place: Place, region: Place, facts: Facts) -> bool:
         for use, value in region.leaves.items():
             if value not in self.constants:
                 continue

@@ -122,7 +122,7 @@ class Writing:
         graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
         self.found = places(region, graphs)
         first, *others = self.found.places
-        self.found.places = [first, *(p for p in others if wanted.has_its_constants(p, first, self.facts))]
+        self.found.places = [first, *(p for p in others if wanted.may_hold_at(p, first, self.facts))]
         self.draft = generalize(region, self.found.places, driver.facts, wanted)
         self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(source.name)), given)
         self.source = source

@@ -159,6 +159,7 @@ class RuleWriter:
             ),
             attributes=frozenset((n, name) for n, name in attributes if n not in self._spread),
             handed_on=self._spread,
+            fixed=frozenset(nodes) - self._spread,
         )
 
     def _value(self, read: Read) -> str:
