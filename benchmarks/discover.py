@@ -6,7 +6,8 @@
 
 *again*: all rules of the lower stage are removed, and the golden and shared models are searched.  A rule that fires
 there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value, or a view
-of it, by one of the same operators.  Only operators that compute something count, no view and no constant.
+of it, by one of the same operators.  Only operators that compute something count, no view and no constant, unless the
+rule builds nothing else.
 *new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth; in all modes of
 ``discover``, or those that ``--by`` names.
 
@@ -90,9 +91,8 @@ def fired(path: Path, library: Sequence[Rule]) -> list[Fired]:
     found: list[Fired] = []
 
     def note(site: Site) -> None:
-        built = frozenset(
-            f"{n.domain}.{n.op_type}".lstrip(".") for n in site.after if n.domain or n.op_type not in _PLAIN
-        )
+        made = frozenset(f"{n.domain}.{n.op_type}".lstrip(".") for n in site.after)
+        built = made - _PLAIN or made
         taken = {o.name or "" for n in site.before for o in n.outputs}
         views = {v.name or "" for each in site.outputs for v in _views(each)}
         found.append(Fired(site.rule, str(path), site.value, frozenset(taken | views), built))

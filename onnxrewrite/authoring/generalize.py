@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnxrewrite.authoring.occurrences import Place, Use
 from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.ir.value_numbering import same_tensor
@@ -142,6 +143,7 @@ class Wanted:
             or none, unless its number is captured.
         handed_on: Nodes of which the rewrite takes all attributes as they are, so that none is part of the pattern.
         fixed: Nodes whose attributes belong to the region likewise, but for those that are wanted.
+        ones: Values that the region reads whose axes of one belong to it, too.
     """
 
     values: frozenset[ir.Value] = frozenset()
@@ -150,11 +152,18 @@ class Wanted:
     constants: frozenset[ir.Value] = frozenset()
     handed_on: frozenset[ir.Node] = frozenset()
     fixed: frozenset[ir.Node] = frozenset()
+    ones: frozenset[ir.Value] = frozenset()
 
     def may_hold_at(self, place: Place, region: Place, facts: Facts) -> bool:
-        """True if the constants and attributes that belong to the region stand at a place, too."""
-        return self._has_its_constants(place, region, facts) and all(
-            self._has_its_attributes(place.nodes[node], node, facts) for node in self.fixed
+        """True if the constants, attributes and axes of one that belong to the region are those of a place, too."""
+        return (
+            self._has_its_constants(place, region, facts)
+            and all(self._has_its_attributes(place.nodes[node], node, facts) for node in self.fixed)
+            and all(
+                _ones(facts.shape(value)) == _ones(facts.shape(there))
+                for use, value in region.leaves.items()
+                if value in self.ones and (there := place.leaves.get(use)) is not None
+            )
         )
 
     def _has_its_attributes(self, there: ir.Node, node: ir.Node, facts: Facts) -> bool:
@@ -173,6 +182,10 @@ class Wanted:
             if mine is None or other is None or (value not in self.numbers and not same_tensor(mine, other)):
                 return False
         return True
+
+
+def _ones(shape: Sequence[Dim] | None) -> list[int]:
+    return [axis for axis, size in enumerate(shape or ()) if size == 1]
 
 
 NOTHING = Wanted()

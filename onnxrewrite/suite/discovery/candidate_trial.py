@@ -107,7 +107,7 @@ class Trials:
     part: Part
     journal: Journal
     seconds: float = 0.0
-    taken: dict[frozenset[ir.Node], str] = field(default_factory=dict)
+    taken: dict[frozenset[ir.Node], tuple[str, ...]] = field(default_factory=dict)
     learnt: list[Rule] = field(default_factory=list)
     _at: str = field(default="", init=False)
 
@@ -136,7 +136,7 @@ class Trials:
         """Make a finding of a candidate; None where it is one of what was found before, or follows from it."""
         hit, finding = candidate.hit, None
         nodes = frozenset(hit.region.region.nodes)
-        if self.request.is_over or self.taken.get(nodes) == hit.substitute.called:
+        if self.request.is_over or self.taken.get(nodes) == hit.operators:
             return None
         start = time.perf_counter()
         for finding in self._findings(candidate):
@@ -148,7 +148,7 @@ class Trials:
         """The finding, if there is no such one yet."""
         hit, model = candidate.hit, candidate.model
         operators = tuple(n.op_type for n in hit.region.region.nodes)
-        made = hit.substitute.operators
+        made = hit.operators
         anchor = [hit.region.region.outputs[0].name or ""]
         bare = Finding("", rule_name(hit), NOT_WRITTEN, model, operators, made, {model: anchor}, by=self.part.by)
         try:
@@ -209,7 +209,7 @@ class Trials:
 
     def _note(self, candidate: Candidate, rule: Rule) -> None:
         """Remember a rule that passed, and where it applies, so that what it takes is not found again."""
-        made = candidate.hit.substitute.called
+        made = candidate.hit.operators
         for match in matched(rule, candidate.driver).values():
             self.taken[frozenset(match.nodes)] = made
         self.taken[frozenset(candidate.hit.region.region.nodes)] = made
@@ -243,7 +243,8 @@ class Trials:
             return self.as_cheap(*both) if both else ()
         fed = [o.value for o in hit.region.operands if o.is_required]
         part = extract(hit.region.region.nodes, fed, hit.region.region.outputs, hit.region.facts.opset_imports)
-        return known_by(part, self.library, self.target, {(n.domain, n.op_type) for n in hit.substitute.work})
+        wanted = {(n.domain, n.op_type) for n in hit.substitute.work} or {("", each) for each in hit.operators}
+        return known_by(part, self.library, self.target, wanted)
 
     def note_known(self, dear: Substitute, cheap: Substitute, by: Sequence[str]) -> None:
         """Note that rules make of one graph what is as cheap as another."""

@@ -6,9 +6,11 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.suite.discovery.arithmetic_profile import Profile, of_model, of_nodes
 from onnxrewrite.suite.discovery.kernel_uses import by_numbers, is_movement, kernels, uses
@@ -46,6 +48,20 @@ class Hit:
     substitute: Substitute
     relations: tuple[Relation, ...]
     misfits: tuple[Misfit, ...] = ()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators that the region becomes."""
+        return (VIEW,) if self.is_view else self.substitute.operators
+
+    @property
+    def is_view(self) -> bool:
+        """True if the region becomes an operand in another shape, and nothing else."""
+        return not self.substitute.nodes and any(r.is_reshaped for r in self.relations)
+
+
+VIEW: Final = "Reshape"
+"""The operator that gives a tensor another shape."""
 
 
 @dataclass
@@ -107,8 +123,11 @@ def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]
     if any(not p[-1] or np.ptp(p[:-2]) == 0 for p in prints):  # one number throughout tells nothing
         return
     nodes = region.region.nodes
+    if all(is_movement(n) for n in nodes):
+        yield from _viewed(region)
+        return
     most = len(nodes) - 1 + any(region.facts.is_newer(n) for n in nodes)
-    if most < 1 or all(is_movement(n) for n in nodes):
+    if most < 1:
         return
     start = known.evaluated
     own = of_nodes(nodes)
@@ -133,6 +152,21 @@ def joined(region: SampledRegion, target: Target, known: Known) -> Iterator[Hit]
                 said = (_compared(use, region, most) for use in by_numbers(kernel, hit.substitute, region))
                 yield next(filter(None, said), hit)  # a number of the region rather than a default that is the same
                 break
+
+
+def _viewed(region: SampledRegion) -> Iterator[Hit]:
+    """The operand that a region moves to where it is: a view, as a transposition of axes of one is."""
+    if len(region.results) > 1 or all(n.op_type in _VIEWS for n in region.region.nodes):
+        return
+    for number, operand in enumerate(region.operands):
+        way = relation(operand.array, region.results[0]) if operand.is_required else None
+        if way == Relation(is_reshaped=True):
+            yield Hit(region, Substitute((), (number,)), (way,))
+            return
+
+
+_VIEWS = frozenset(operators("view"))
+"""Operators that move nothing."""
 
 
 def _may_be(region: Profile | None, kernel: Profile | None) -> bool:

@@ -70,6 +70,9 @@ def vocabulary(names: dict[Slot, str], match: Match | None, rule: Rule) -> Itera
         if slot.kind is Kind.ATTR and not slot.is_optional:
             value = literal(slot.values[0])
             yield Guard(f"m[{name}] == {value}", f"{name} must be {value}")
+    for name in tensors:
+        axes = range(match.rank(terms[name]) or 0)
+        yield from (Guard(f"m.dim({name}, {k}) == 1", f"axis {k} of {name} must be of one") for k in axes)
 
 
 def of_views(views: Sequence[str], names: dict[Slot, str]) -> Iterator[Guard]:

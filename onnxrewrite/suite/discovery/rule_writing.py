@@ -25,8 +25,9 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
-from onnxrewrite.suite.discovery.joining import Hit
+from onnxrewrite.suite.discovery.joining import VIEW, Hit
 from onnxrewrite.suite.discovery.preconditions import Guard, is_constant, is_known, of_views, vocabulary
+from onnxrewrite.suite.discovery.result_fingerprint import Relation
 from onnxrewrite.suite.discovery.substitute import ROWS, Given, Inner, Operator, Origin, Parameter, Read
 
 _SPREAD = 3
@@ -65,7 +66,8 @@ class RuleWriter:
         self._views = [called[n] for n in region.nodes if n in views]
         anchors = tuple(p.outputs[0].name or "" for p in self.writing.found.places)
         bare = replace(self.writing.source, places=anchors, called=called)
-        self.source, self.pattern = self.writing.written(bare)
+        source, self.pattern = self.writing.written(bare)
+        self.source = replace(source, places=anchors) if hit.is_view else source  # elsewhere the same moves something
 
     def finished(
         self,
@@ -78,7 +80,7 @@ class RuleWriter:
         if assumes:
             listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
             settings.append(f"assumes=({listed},)")
-        becomes = " and ".join(dict.fromkeys(self.hit.substitute.operators))
+        becomes = " and ".join(dict.fromkeys(self.hit.operators))
         told = dict.fromkeys((*self._of_constants(), *self._of_sizes(), *guards))
         body = [*(line for g in told for line in g.lines), *(line for each in self._body() for line in _broken(each))]
         finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
@@ -99,9 +101,9 @@ class RuleWriter:
                 yield is_known(self._called[self.hit.region.region.nodes[origin.place]], origin.axis)
 
     def guards(self) -> list[Guard]:
-        """Preconditions that hold at all places where the pattern matches, the general ones first."""
+        """Preconditions that hold at all places, the general ones first."""
         rule = self.finished()[1]
-        matches = list(matched(rule, self.writing.driver).values())
+        matches = [m for anchor, m in matched(rule, self.writing.driver).items() if anchor in self.source.places]
         proposed = [
             *of_views(self._views, self.writing.names),
             *vocabulary(self.writing.names, matches[0] if matches else None, rule),
@@ -160,6 +162,7 @@ class RuleWriter:
             attributes=frozenset((n, name) for n, name in attributes if n not in self._spread),
             handed_on=self._spread,
             fixed=frozenset(nodes) - self._spread,
+            ones=values if self.hit.is_view else frozenset(),
         )
 
     def _value(self, read: Read) -> str:
@@ -227,13 +230,10 @@ class RuleWriter:
         made = list[str]()
         for place, (inner, way) in enumerate(zip(results, self.hit.relations, strict=True)):
             name = self._value(inner)
-            if way.perm is not None:
-                lines.append(f"{name} = build.Transpose({name}, perm={way.perm})")
-            if way.scale != 1.0:
-                factor = number(Number(float(np.float32(way.scale)), ir.DataType.FLOAT)).code
-                lines.append(f"{name} = build.Mul({name}, {factor})")
-            if way.is_reshaped:
-                lines.append(f"{name} = reshaped_as(m, build, {name}, m.outputs[{place}])")
+            called = name if isinstance(inner, Inner) else "result"
+            for step in _steps(way, place):
+                lines.append(f"{called} = {step.format(name)}")
+                name = called
             made.append(name)
         return [*lines, f"return {', '.join(made)}"]
 
@@ -252,7 +252,8 @@ class RuleWriter:
 
 def rule_name(hit: Hit) -> str:
     """A name for the rule of a hit: what it makes, and of what."""
-    return named([n.op_type for n in hit.substitute.work], [n.op_type for n in hit.region.region.nodes])
+    made = [VIEW] if hit.is_view else [n.op_type for n in hit.substitute.work]
+    return named(made, [n.op_type for n in hit.region.region.nodes])
 
 
 def named(made: Sequence[str], operators: Sequence[str]) -> str:
@@ -260,6 +261,16 @@ def named(made: Sequence[str], operators: Sequence[str]) -> str:
     becomes = "-".join(dict.fromkeys(map(_kebab, made))) or "operand"
     of = list(dict.fromkeys(map(_kebab, operators)))
     return f"{becomes}-of-{'-'.join(of if len(of) <= 3 else (of[0], 'to', of[-1]))}"
+
+
+def _steps(way: Relation, place: int) -> Iterator[str]:
+    """The calls that make an output of the region, by its number, of what is put into the braces."""
+    if way.perm is not None:
+        yield f"build.Transpose({{}}, perm={way.perm})"
+    if way.scale != 1.0:
+        yield f"build.Mul({{}}, {number(Number(float(np.float32(way.scale)), ir.DataType.FLOAT)).code})"
+    if way.is_reshaped:
+        yield f"reshaped_as(m, build, {{}}, m.outputs[{place}])"
 
 
 def _kebab(name: str) -> str:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from discovery_models import ATTENTION, NORM, SCALED, TARGET, hits, saved
+from discovery_models import ATTENTION, HEADS, NORM, SCALED, TARGET, hits, saved
 
 import onnxrewrite as rw
 from onnxrewrite.authoring.capture_checks import load_rule
@@ -73,6 +73,26 @@ def test_a_product_of_constants_is_a_precondition_and_stays_one_in_the_example()
     assert kinds == [Rewrites, Rejects]
     for example in found.rule.examples:
         check_example(found.rule, example)
+
+
+@pytest.mark.slow
+def test_a_transposition_of_axes_of_one_is_a_view():
+    graph = f"float[b,1,6,s] x; float[b,3,6,s] z; t = {HEADS}(x)  r = Relu(t)  u = {HEADS}(z)  y = Add(r, u)"
+    driver, found = hits(graph)
+    (hit,) = [h for h in found if h.is_view]
+    made = RuleWriter(driver, hit, Stage.LOWER, "m.onnx")
+    assert made.source.places == ("t",)
+    learnt = tried(made, [], count=60)
+    assert learnt.verdict.passed
+    assert [g.condition for g in learnt.guards] == ["m.dim(x, 1) == 1"]
+    assert learnt.rule.needs_speedup
+
+
+def test_attributes_that_a_kernel_does_not_take_over_stay_as_they_were():
+    graph = f"""float[b,4,5,8] x; float[b,4,6,8] y; float[b,5,3,8] v; float[b,8,5,6] w;
+        t = Transpose<perm=[0,1,3,2]>(y)  p = MatMul(x, t)  u = {HEADS}(w)  q = MatMul(v, u)"""
+    text, _ = writer(graph, "FusedMatMul", nodes=2).finished()
+    assert "perm=(0, 1, 3, 2)" in text
 
 
 def test_an_attention_is_written_as_a_person_would():
