@@ -242,7 +242,8 @@ class Trials:
             both = [model_of(each, hit.region.operands, hit.region.opset) for each in sides]
             return self.as_cheap(*both) if both else ()
         fed = [o.value for o in hit.region.operands if o.is_required]
-        part = extract(hit.region.region.nodes, fed, hit.region.region.outputs, hit.region.facts.opset_imports)
+        imports = hit.region.facts.opset_imports
+        part = extract(hit.region.region.nodes, fed, hit.region.region.outputs, imports, modernize=False)
         wanted = {(n.domain, n.op_type) for n in hit.substitute.work} or {("", each) for each in hit.operators}
         return known_by(part, self.library, self.target, wanted)
 

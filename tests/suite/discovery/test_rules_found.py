@@ -152,6 +152,12 @@ def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
     }
 
 
+def test_so_does_one_of_an_operator_that_the_opset_lacks(tmp_path: Path):
+    gelu = "float[b,4] x; d = Div(x, 1.4142135)  e = Erf(d)  p = Add(e, 1.0)  m = Mul(x, p)  y = Mul(m, 0.5)"
+    _, found = search(request(without=frozenset()), tmp_path / "j", Part.of_model(saved(gelu, tmp_path / "m.onnx")))
+    assert {(f.operators, f.status, f.reason) for f in found} == {(("Gelu",), KNOWN, "gelu-lower")}
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_after_a_process_died(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
