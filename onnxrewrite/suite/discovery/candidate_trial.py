@@ -16,6 +16,7 @@ from onnxrewrite.authoring.staged_model import matched
 from onnxrewrite.authoring.template import rule_in
 from onnxrewrite.errors import NOT_RUN, RuleError, UsageError, reason
 from onnxrewrite.ir.graph import extract
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.proof import require_prover
 from onnxrewrite.rewrite.driver import Driver
@@ -244,8 +245,7 @@ class Trials:
         fed = [o.value for o in hit.region.operands if o.is_required]
         imports = hit.region.facts.opset_imports
         part = extract(hit.region.region.nodes, fed, hit.region.region.outputs, imports, modernize=False)
-        wanted = {(n.domain, n.op_type) for n in hit.substitute.work} or {("", each) for each in hit.operators}
-        return known_by(part, self.library, self.target, wanted)
+        return known_by(part, self.library, self.target, {(n.domain, n.op_type) for n in hit.substitute.work})
 
     def note_known(self, dear: Substitute, cheap: Substitute, by: Sequence[str]) -> None:
         """Note that rules make of one graph what is as cheap as another."""
@@ -267,13 +267,18 @@ class Trials:
 
 
 def known_by(part: ir.Model, library: Sequence[Rule], runs_on: Target, wanted: set[tuple[str, str]]) -> tuple[str, ...]:
-    """The rules that make nodes of all these operators of a part of a model; none where they do not."""
+    """The rules that make nodes of all these operators of a part of a model, or, of no operators, nothing but views;
+    none where they do not."""
     driver = Driver(part, library, runs_on)
     before = {(n.domain, n.op_type) for n in part.graph}
     driver.run(Stage.LOWER)
-    made = {(n.domain, n.op_type) for n in driver.model.graph} - before
+    left = {(n.domain, n.op_type) for n in driver.model.graph}
     applied = dict.fromkeys(a.rule for a in driver.trace.applied if a.stage != "canonicalize")
-    return tuple(applied) if wanted <= made else ()
+    return tuple(applied) if (wanted <= left - before if wanted else left <= _VIEWS) else ()
+
+
+_VIEWS = frozenset(("", each) for each in (*operators("view"), "Identity"))
+"""Operators that move nothing."""
 
 
 def _rewritten(model: ir.Model, rules: Sequence[Rule], runs_on: Target) -> tuple[Cost, list[str]]:

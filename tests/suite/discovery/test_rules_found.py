@@ -185,6 +185,20 @@ def test_a_region_whose_process_died_is_left_out(tmp_path: Path):
     assert found == []
 
 
+@pytest.mark.parametrize(
+    "graph",
+    [
+        f"float[b,1,6,s] x; r = Relu(x)  t = {HEADS}(r)  y = Relu(t)",
+        f"float[b,6,s] x; r = Relu(x)  v = Reshape(r, {{0, 1, 6, -1}})  t = {HEADS}(v)  y = Relu(t)",
+    ],
+)
+def test_a_view_that_the_library_makes_is_known(tmp_path: Path, graph: str):
+    _, found = search(request(without=frozenset()), tmp_path / "j", Part.of_model(saved(graph, tmp_path / "m.onnx")))
+    views = [f for f in found if f.substitute == ("Reshape",)]
+    assert views
+    assert {f.status for f in views} == {KNOWN}
+
+
 def test_a_torn_line_is_none(tmp_path: Path):
     journal = Journal(tmp_path / "j.jsonl")
     journal.add(Searched("m.onnx", 3))
