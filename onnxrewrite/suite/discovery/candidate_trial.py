@@ -40,7 +40,7 @@ from onnxrewrite.suite.discovery.joining import Hit
 from onnxrewrite.suite.discovery.region_cost import Cost, cost_of
 from onnxrewrite.suite.discovery.region_spelling import spelling
 from onnxrewrite.suite.discovery.rule_timing import times
-from onnxrewrite.suite.discovery.rule_trial import Tried, is_untried, tried
+from onnxrewrite.suite.discovery.rule_trial import RuleTrial, Tried, is_untried
 from onnxrewrite.suite.discovery.rule_writing import RuleWriter, named, rule_name
 from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.suite.discovery.substitute import Substitute, model_of
@@ -185,28 +185,26 @@ class Trials:
             yield replace(bare, status=KNOWN, reason=", ".join(by))
 
     def _tried(self, bare: Finding, candidate: Candidate, writer: RuleWriter, *, is_cautious: bool) -> Finding:
-        count, seed = self.request.count, self.request.seed
-        found = tried(writer, self.library, count=count, seed=seed, is_cautious=is_cautious)
-        verdict = found.verdict
-        bare = replace(
-            bare,
-            verdict=verdict.status,
-            instances=verdict.instances,
-            guards=tuple(g.condition for g in found.guards),
-            text=found.text,
-        )
-        if not verdict.passed:
-            told = verdict.reason or next(iter(verdict.refusals or verdict.not_run), "")
-            return replace(bare, status=NOT_TRIED if is_untried(verdict) else REFUTED, reason=told)
-        bare = self._proved(bare, found) if self.request.proves else bare
-        if bare.status == REFUTED:
-            return bare
-        self._note(candidate, found.rule)
-        measured = times(found.rule, candidate.driver.model, self.library, self.target, seed=seed)
+        """The finding of a rule that is tried and timed, and, if it is faster, tried on many more graphs and proved."""
+        asked = self.request
+        trial = RuleTrial(writer, self.library, asked.seed, is_cautious)
+        tried = trial.run(asked.count)
+        finding = _judged(bare, tried)
+        if not tried.verdict.passed:
+            return finding
+        measured = times(tried.rule, candidate.driver.model, self.library, self.target, seed=asked.seed)
         taken = tuple(Measured(dict(t.sizes), t.ratio.median, t.ratio.low, t.ratio.high, t.seconds) for t in measured)
         status: Status = FOUND if any(t.is_faster for t in measured) else TOO_SLOW
-        timed = replace(bare, status=status, times=taken, reason="" if taken else "it could not be timed")
-        return replace(timed, text=with_effect(timed))
+        finding = replace(finding, status=status, times=taken, reason="" if taken else "it could not be timed")
+        if status == FOUND and asked.deepens > 1:
+            tried = trial.run(asked.deepens * asked.count)
+            finding = _judged(finding, tried)
+        if finding.is_right and asked.proves:
+            finding = self._proved(finding, tried)
+        if not finding.is_right:
+            return finding
+        self._note(candidate, tried.rule)
+        return replace(finding, text=with_effect(finding))
 
     def _note(self, candidate: Candidate, rule: Rule) -> None:
         """Remember a rule that passed, and where it applies, so that what it takes is not found again."""
@@ -286,6 +284,22 @@ def _rewritten(model: ir.Model, rules: Sequence[Rule], runs_on: Target) -> tuple
     driver = Driver(model, rules, runs_on)
     driver.run(Stage.LOWER)
     return cost_of(as_proto(driver.model)), [a.rule for a in driver.trace.applied]
+
+
+def _judged(finding: Finding, tried: Tried) -> Finding:
+    """A finding with the verdict on its rule."""
+    verdict = tried.verdict
+    finding = replace(
+        finding,
+        verdict=verdict.status,
+        instances=verdict.instances,
+        guards=tuple(g.condition for g in tried.guards),
+        text=tried.text,
+    )
+    if verdict.passed:
+        return finding
+    told = verdict.reason or next(iter(verdict.refusals or verdict.not_run), "")
+    return replace(finding, status=NOT_TRIED if is_untried(verdict) else REFUTED, reason=told)
 
 
 def with_effect(finding: Finding) -> str:

@@ -99,29 +99,38 @@ def _is_of_data(verdict: Verdict) -> bool:
     return any(not np.isfinite(v.astype(np.float64)).all() or not v.size for v in feeds)
 
 
-def tried(
-    writer: RuleWriter, library: Sequence[Rule], *, count: int, seed: int = 0, is_cautious: bool = False
-) -> Tried:
-    """Try a rule on ``count`` graphs, and teach it what it lacks.
+@dataclass
+class RuleTrial:
+    """A rule on trial: what it has learnt stays when it is tried on more graphs.
 
-    Args:
+    Attributes:
         writer: Writes the rule.
         library: Rules of the lower stage, without which a raised operator may not be legal.
-        count: The number of graphs.
         seed: Of all that is random.
         is_cautious: True to begin with the preconditions on shapes: without them, its kernel ended the process.
     """
-    known = writer.guards()
-    cautious = [g for g in known if g.is_of_result] if is_cautious else []
-    learnt = _Learning(list(dict.fromkeys((*writer.fitting(known), *cautious))))
-    for left in reversed(range(_LESSONS + 1)):
-        guards = learnt.guards
-        examples = tuple(_examples(writer, guards, learnt.lessons))  # which the fuzzer begins with, too
-        text_of_rule, rule = writer.finished(guards, examples, learnt.assumes)
-        verdict = fuzz(rule, library, seed=seed, count=count, thorough=False)
-        if not left or not verdict.refuted or not learnt.learn(rule, verdict, known):
-            break
-    return Tried(rule, text_of_rule, tuple(guards), verdict)
+
+    writer: RuleWriter
+    library: Sequence[Rule]
+    seed: int = 0
+    is_cautious: bool = False
+
+    def __post_init__(self) -> None:
+        self._known = self.writer.guards()
+        cautious = [g for g in self._known if g.is_of_result] if self.is_cautious else []
+        self._learnt = _Learning(list(dict.fromkeys((*self.writer.fitting(self._known), *cautious))))
+
+    def run(self, count: int) -> Tried:
+        """Try the rule on ``count`` graphs, and teach it what it lacks."""
+        learnt = self._learnt
+        for left in reversed(range(_LESSONS + 1)):
+            guards = learnt.guards
+            examples = tuple(_examples(self.writer, guards, learnt.lessons))  # which the fuzzer begins with, too
+            text_of_rule, rule = self.writer.finished(guards, examples, learnt.assumes)
+            verdict = fuzz(rule, self.library, seed=self.seed, count=count, thorough=False)
+            if not left or not verdict.refuted or not learnt.learn(rule, verdict, self._known):
+                break
+        return Tried(rule, text_of_rule, tuple(guards), verdict)
 
 
 def _lesson(rule: Rule, verdict: Verdict, known: Sequence[Guard]) -> Lesson | None:

@@ -26,6 +26,7 @@ from onnxrewrite.reference.evaluation import build_reference, quantized_ops
 from onnxrewrite.runtime.session import as_proto, open_session
 from onnxrewrite.suite.discovery.arithmetic_profile import spelled_out
 from onnxrewrite.suite.discovery.enumeration import operands
+from onnxrewrite.suite.discovery.smaller_sizes import Smaller, smaller_sizes
 from onnxrewrite.system.arrays import Array, Feeds, Outputs, is_tensor
 from onnxrewrite.system.digests import array_digest
 
@@ -100,9 +101,10 @@ def sampled(region: Region, facts: Facts, seed: int = 0) -> SampledRegion | None
     fed = [v for v in read if not _belongs(v, facts)]
     sampler = Sampler(as_proto(_cut(region, facts, fed)), seed=seed)
     for binding in _bindings(sampler):
-        found = _at(region, facts, read, binding, seed)
-        if found is not None:
-            return found
+        for smaller in smaller_sizes(region, facts, fed, binding.values()):
+            found = _at(region, facts, read, binding, smaller, seed)
+            if found is not None:
+                return found
     return None
 
 
@@ -145,16 +147,22 @@ def _bindings(sampler: Sampler) -> Iterator[Binding]:
 
 
 def _at(
-    region: Region, facts: Facts, read: tuple[ir.Value, ...], binding: Mapping[str, int], seed: int
+    region: Region,
+    facts: Facts,
+    read: tuple[ir.Value, ...],
+    binding: Mapping[str, int],
+    smaller: Smaller,
+    seed: int,
 ) -> SampledRegion | None:
     fed = [v for v in read if not _belongs(v, facts)]
     model = _cut(region, facts, fed)
     elements = elements_of(model)
+    sizes_of = {name: smaller.size(size) for name, size in binding.items()}
     counts: Counter[str] = Counter()
     for copied in model.graph.inputs:
         assert copied.shape is not None
-        named = {str(d): binding.get(str(d)) for d in copied.shape}
-        sizes = [d if isinstance(d, int) else named[str(d)] for d in copied.shape]
+        named = {str(d): sizes_of.get(str(d)) for d in copied.shape}
+        sizes = [smaller.size(d) if isinstance(d, int) else named[str(d)] for d in copied.shape]
         if any(size is None for size in sizes):
             return None
         copied.shape = ir.Shape([size or 0 for size in sizes])
@@ -164,9 +172,12 @@ def _at(
         counts[kind] += 1
         if known is not None:
             elements[copied.name] = known
+    for constant in model.graph.initializers.values():
+        if constant.const_value is not None and constant.const_value.size <= FEW:
+            constant.const_value = ir.tensor(smaller.constant(constant.const_value), constant.const_value.dtype)
     proto = as_proto(model)
     try:
-        feeds = site_feeds(Sampler(proto, seed=seed), elements, dict(binding))
+        feeds = site_feeds(Sampler(proto, seed=seed), elements, sizes_of)
         feeds |= _integers(fed, model, facts)
         outputs = evaluated(proto, feeds)
     except (OnnxRewriteError, ValueError):
@@ -175,22 +186,29 @@ def _at(
     if not results or not all(is_tensor(r) and 0 < r.size <= _MOST and is_finite(r) for r in results):
         return None
     names = {v: c.name or "" for v, c in zip(fed, model.graph.inputs, strict=True)}
-    made = tuple(_operand(v, names, feeds, facts, region) for v in read)
+    made = tuple(_operand(v, names, feeds, facts, region, smaller) for v in read)
     return SampledRegion(region, facts, made, tuple(map(np.asarray, results)), tuple(map(facts.dtype, region.outputs)))
 
 
 def _integers(fed: list[ir.Value], model: ir.Model, facts: Facts) -> Outputs:
-    """The weights that are integers, as they are: they may be places in a table."""
-    named = ((copied.name or "", facts.tensor(v)) for v, copied in zip(fed, model.graph.inputs, strict=True))
-    return {name: t.numpy() for name, t in named if t is not None and not t.dtype.is_floating_point()}
+    """The weights that are integers, as they are, or the first of them: they may be places in a table."""
+    made: Outputs = {}
+    for value, copied in zip(fed, model.graph.inputs, strict=True):
+        tensor = facts.tensor(value)
+        if tensor is not None and not tensor.dtype.is_floating_point():
+            sizes = (d for d in copied.shape or () if isinstance(d, int))
+            made[copied.name or ""] = tensor.numpy()[tuple(map(slice, sizes))]
+    return made
 
 
-def _operand(value: ir.Value, names: Mapping[ir.Value, str], feeds: Feeds, facts: Facts, region: Region) -> Operand:
+def _operand(
+    value: ir.Value, names: Mapping[ir.Value, str], feeds: Feeds, facts: Facts, region: Region, smaller: Smaller
+) -> Operand:
     tensor = facts.tensor(value)
     if value in names:
         return Operand(value, names[value], np.asarray(feeds[names[value]]), False, value in region.sizes)
     assert tensor is not None
-    array = tensor.numpy()
+    array = smaller.constant(tensor)
     return Operand(value, f"constant_{array_digest(array)[:16]}", array, True, False)
 
 

@@ -17,7 +17,7 @@ from onnxrewrite.suite.discovery.candidate_trial import DIED
 from onnxrewrite.suite.discovery.corpus_search import JOURNALS, discover, merged
 from onnxrewrite.suite.discovery.finding import FOUND, KNOWN, NOT_TRIED, TOO_SLOW, Finding, Journal, Searched
 from onnxrewrite.suite.discovery.model_search import search
-from onnxrewrite.suite.discovery.rule_trial import tried
+from onnxrewrite.suite.discovery.rule_trial import RuleTrial
 from onnxrewrite.suite.discovery.rule_writing import RuleWriter
 from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.testing import check_example
@@ -42,7 +42,7 @@ def test_the_text_is_that_of_a_person():
 
 @pytest.mark.slow
 def test_a_counterexample_teaches_a_precondition():
-    found = tried(writer(NORM, "SkipLayerNormalization"), [], count=60, is_cautious=True)
+    found = RuleTrial(writer(NORM, "SkipLayerNormalization"), [], is_cautious=True).run(60)
     assert found.verdict.passed
     assert any("same_shape" in g.condition for g in found.guards)
     kinds = [type(e) for e in found.rule.examples]
@@ -66,7 +66,7 @@ f = Conv(dx, dw, dc)  y = QuantizeLinear(f, 0.051, uint8 7)"""
 
 @pytest.mark.slow
 def test_a_product_of_constants_is_a_precondition_and_stays_one_in_the_example():
-    found = tried(writer(QUANTIZED, "QLinearConv", nodes=5), [], count=20)
+    found = RuleTrial(writer(QUANTIZED, "QLinearConv", nodes=5), []).run(20)
     assert found.verdict.passed
     assert [g.reason for g in found.guards] == ["dc_x_scale must be the product of x_scale and w_scale"]
     kinds = [type(e) for e in found.rule.examples]
@@ -82,7 +82,7 @@ def test_a_transposition_of_axes_of_one_is_a_view():
     (hit,) = [h for h in found if h.is_view]
     made = RuleWriter(driver, hit, Stage.LOWER, "m.onnx")
     assert made.source.places == ("t",)
-    learnt = tried(made, [], count=60)
+    learnt = RuleTrial(made, []).run(60)
     assert learnt.verdict.passed
     assert [g.condition for g in learnt.guards] == ["m.dim(x, 1) == 1"]
     assert learnt.rule.needs_speedup
@@ -103,7 +103,7 @@ def test_an_attention_is_written_as_a_person_would():
 
 @pytest.mark.slow
 def test_an_attention_learns_what_its_views_must_keep():
-    found = tried(writer(ATTENTION, "MultiHeadAttention", nodes=1), [], count=60)
+    found = RuleTrial(writer(ATTENTION, "MultiHeadAttention", nodes=1), []).run(60)
     assert found.verdict.passed
     assert any("must keep the first two axes" in g.reason for g in found.guards)
 
@@ -111,7 +111,7 @@ def test_an_attention_learns_what_its_views_must_keep():
 @pytest.mark.slow
 def test_rows_of_a_matrix_are_a_rule_that_has_to_be_faster():
     graph = "float[b,3,4] x; w = float[4,20] ~; c = float[20] ~; p = MatMul(x, w)  y = Add(p, c)"
-    found = tried(writer(graph, "Flatten", "Gemm"), [], count=60)
+    found = RuleTrial(writer(graph, "Flatten", "Gemm"), []).run(60)
     assert found.verdict.passed
     assert found.rule.needs_speedup
 

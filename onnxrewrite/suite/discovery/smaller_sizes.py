@@ -1,0 +1,99 @@
+"""Smaller operands for a region: what it computes of 1500 rows it computes of 18."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.authoring.region import Region
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.system.arrays import Array
+
+LARGE = 32
+"""Larger sizes are made smaller."""
+
+_SMALLEST = 17
+"""The first of the smaller sizes: larger than most that stay."""
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """Sizes by those that they stand for; all others stay."""
+
+    sizes: Mapping[int, int]
+
+    def size(self, size: int) -> int:
+        """What a size of an operand becomes."""
+        return self.sizes.get(size, size)
+
+    def constant(self, tensor: ir.TensorProtocol) -> Array:
+        """What a constant of a region becomes, in which there may be sizes, as in that of a Reshape."""
+        array = tensor.numpy()
+        if tensor.dtype not in _COUNTS or not self.sizes.keys() & set(array.ravel().tolist()):
+            return array
+        return np.asarray([self.size(n) for n in array.ravel().tolist()], array.dtype).reshape(array.shape)
+
+
+def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: Iterable[int]) -> Iterator[Smaller]:
+    """Smaller sizes to try: for all that are large, for those that constants speak of, for each alone, for none.
+
+    They are different ones, in the same order, even for even.  A size stays where a node has an attribute that divides
+    it, as the groups of a convolution or the window of a pool may, and where a constant counts to another number that
+    is no larger, as a slice may.
+
+    Args:
+        region: The region.
+        facts: The facts about its graph.
+        fed: The operands that are to have smaller sizes.
+        named: The sizes of those axes of theirs that have names.
+    """
+    sizes = {*named, *(d for v in fed for d in facts.shape(v) or () if isinstance(d, int))}
+    counted = {n for n in _constants(region, facts) if n > LARGE // 2}
+    most = min(counted - sizes, default=None)
+    divisors = {n for n in _attributes(region, facts) if n > LARGE // 2}
+    large = [s for s in sorted(sizes) if s > LARGE and not any(s % n == 0 for n in divisors)]
+    large = [s for s in large if most is None or s < most]
+    free = sorted({*range(_SMALLEST, LARGE + 1)}.difference(sizes))
+    told: list[Smaller] = []
+    for those in (large, [s for s in large if s in counted], *([s] for s in reversed(large)), []):
+        made = Smaller(_assigned(those, free))
+        if made not in told:
+            told.append(made)
+            yield made
+
+
+def _assigned(large: Iterable[int], free: Iterable[int]) -> dict[int, int]:
+    """The first small size of the same parity that is larger than the last one, for each large one."""
+    made: dict[int, int] = {}
+    for size in large:
+        found = next((s for s in free if s > max(made.values(), default=0) and s % 2 == size % 2), None)
+        if found is not None:
+            made[size] = found
+    return made
+
+
+def _attributes(region: Region, facts: Facts) -> Iterator[int]:
+    """The numbers in the attributes of a region's nodes."""
+    for node in region.nodes:
+        for name in node.attributes:
+            value = schema.attribute(node, name, facts.version(node))
+            yield from (n for n in (value if isinstance(value, tuple) else (value,)) if isinstance(n, int))
+
+
+def _constants(region: Region, facts: Facts) -> Iterator[int]:
+    """The numbers in the constants that a region's nodes count with, but those that stand for the end of an axis."""
+    for node in region.nodes:
+        for tensor in (facts.tensor(v) for v in node.inputs if v is not None):
+            if tensor is not None and tensor.dtype in _COUNTS and tensor.size <= LARGE:
+                yield from (abs(int(n)) for n in tensor.numpy().ravel() if abs(int(n)) < _ENDLESS)
+
+
+_COUNTS = (ir.DataType.INT32, ir.DataType.INT64)
+"""The dtypes of shapes and places."""
+
+_ENDLESS = 2**31 - 1
+"""Ends of slices that are as large are no sizes."""
