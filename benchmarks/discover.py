@@ -1,8 +1,8 @@
 """Discovery: whether ``discover`` finds again what people have written, and anything that they have not.
 
     python -m benchmarks.discover [--only again|new] [--by kernels|regions|identities] [--models N] [--nodes N]
-                                  [--regions N] [--count N] [--depth N] [--budget SECONDS] [--jobs N] [--folder DIR]
-                                  [--json FILE]
+                                  [--regions N] [--count N] [--deepen N] [--depth N] [--budget SECONDS] [--jobs N]
+                                  [--folder DIR] [--json FILE]
 
 *again*: all rules of the lower stage are removed, and the golden and shared models are searched.  A rule that fires
 there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value, or a view
@@ -42,7 +42,7 @@ from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.suite.discovery.corpus_search import Discovery, discover
 from onnxrewrite.suite.discovery.finding import FOUND, KERNELS, MODES, Finding, Mode
-from onnxrewrite.suite.discovery.search_request import Request
+from onnxrewrite.suite.discovery.search_request import DEEPENS, Request
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 
@@ -214,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--nodes", type=int, help="the most nodes of a region (default: 12; 4 with --quick)")
     options.add_argument("--regions", type=int, default=3000, help="the most regions of a model (default: 3000)")
     options.add_argument("--count", type=int, help=f"graphs for each rule (default: {INSTANCES}; 20 with --quick)")
+    options.add_argument("--deepen", type=int, default=DEEPENS, help=f"times the graphs if faster (default: {DEEPENS})")
     options.add_argument("--depth", type=int, default=DEPTH, help=f"times the depth for new rules (default: {DEPTH})")
     options.add_argument("--budget", type=float, metavar="SECONDS", help="for each part")
     options.add_argument("--jobs", type=int, default=1, help="models at a time")
@@ -225,6 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nodes=given.nodes or (4 if given.quick else 12),
         regions=given.regions,
         count=given.count or (20 if given.quick else INSTANCES),
+        deepens=given.deepen,
         seed=given.seed,
     )
     library = list(registry.load(plugins=False))

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.system.arrays import Array
 
 LARGE = 32
@@ -43,7 +44,7 @@ def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: 
 
     They are different ones, in the same order, even for even.  A size stays where a node has an attribute that divides
     it, as the groups of a convolution or the window of a pool may, and where a constant counts to another number that
-    is no larger, as a slice may.
+    is no larger, as a slice may.  Where a view does not go with the sizes, it does not run.
 
     Args:
         region: The region.
@@ -52,8 +53,9 @@ def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: 
         named: The sizes of those axes of theirs that have names.
     """
     sizes = {*named, *(d for v in fed for d in facts.shape(v) or () if isinstance(d, int))}
-    counted = {n for n in _constants(region, facts) if n > LARGE // 2}
-    most = min(counted - sizes, default=None)
+    counted = {n for node in region.nodes for n in _constants(node, facts)}
+    places = {n for node in region.nodes if node.op_type not in _VIEWS for n in _constants(node, facts)}
+    most = min((n for n in places - sizes if n > LARGE // 2), default=None)
     divisors = {n for n in _attributes(region, facts) if n > LARGE // 2}
     large = [s for s in sorted(sizes) if s > LARGE and not any(s % n == 0 for n in divisors)]
     large = [s for s in large if most is None or s < most]
@@ -84,13 +86,14 @@ def _attributes(region: Region, facts: Facts) -> Iterator[int]:
             yield from (n for n in (value if isinstance(value, tuple) else (value,)) if isinstance(n, int))
 
 
-def _constants(region: Region, facts: Facts) -> Iterator[int]:
-    """The numbers in the constants that a region's nodes count with, but those that stand for the end of an axis."""
-    for node in region.nodes:
-        for tensor in (facts.tensor(v) for v in node.inputs if v is not None):
-            if tensor is not None and tensor.dtype in _COUNTS and tensor.size <= LARGE:
-                yield from (abs(int(n)) for n in tensor.numpy().ravel() if abs(int(n)) < _ENDLESS)
+def _constants(node: ir.Node, facts: Facts) -> Iterator[int]:
+    """The numbers in the constants that a node counts with, but those that stand for the end of an axis."""
+    for tensor in (facts.tensor(v) for v in node.inputs if v is not None):
+        if tensor is not None and tensor.dtype in _COUNTS and tensor.size <= LARGE:
+            yield from (abs(int(n)) for n in tensor.numpy().ravel() if abs(int(n)) < _ENDLESS)
 
+
+_VIEWS = frozenset(operators("view"))
 
 _COUNTS = (ir.DataType.INT32, ir.DataType.INT64)
 """The dtypes of shapes and places."""

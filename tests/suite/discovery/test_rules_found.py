@@ -10,13 +10,16 @@ from discovery_models import ATTENTION, HEADS, NORM, SCALED, TARGET, hits, saved
 
 import onnxrewrite as rw
 from onnxrewrite.authoring.capture_checks import load_rule
+from onnxrewrite.measure.timing import Interval
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Stage
 from onnxrewrite.ruletest.metamorphic.firing import Trial
+from onnxrewrite.suite.discovery import candidate_trial
 from onnxrewrite.suite.discovery.candidate_trial import DIED
 from onnxrewrite.suite.discovery.corpus_search import JOURNALS, discover, merged
 from onnxrewrite.suite.discovery.finding import FOUND, KNOWN, NOT_TRIED, TOO_SLOW, Finding, Journal, Searched
 from onnxrewrite.suite.discovery.model_search import search
+from onnxrewrite.suite.discovery.rule_timing import SiteTime
 from onnxrewrite.suite.discovery.rule_trial import RuleTrial
 from onnxrewrite.suite.discovery.rule_writing import RuleWriter
 from onnxrewrite.suite.discovery.search_request import Part, Request
@@ -123,6 +126,15 @@ def test_no_guard_contradicts_the_place_where_it_was_found():
         assert Trial(rule, (), TARGET).drive(written.writing.driver.model).trace.applied, guard.condition
 
 
+@pytest.mark.slow
+def test_what_a_first_trial_taught_stays_in_a_second():
+    trial = RuleTrial(writer(NORM, "SkipLayerNormalization"), [])
+    first, second = trial.run(20), trial.run(100)
+    assert set(first.guards) <= set(second.guards)
+    assert second.verdict.passed
+    assert second.verdict.instances > first.verdict.instances
+
+
 # -- a run -------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +154,17 @@ def test_a_model_searched(tmp_path: Path):
     assert fused.times
     again, known = search(request(), tmp_path / "j", Part.of_model(model))
     assert (again, known) == (searched, found)  # of the journal, the times too
+
+
+@pytest.mark.slow
+def test_what_is_faster_is_tried_on_more_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    faster = SiteTime("y", {}, Interval(0.5, 0.4, 0.6), 1.0)
+    monkeypatch.setattr(candidate_trial, "times", lambda *_, **__: [faster])
+    model = saved(SCALED, tmp_path / "m.onnx")
+    tries = [search(request(deepens=n), tmp_path / str(n), Part.of_model(model))[1] for n in (1, 5)]
+    (few,), (many,) = tries
+    assert few.status == many.status == FOUND
+    assert many.instances > 3 * few.instances
 
 
 def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
