@@ -152,9 +152,10 @@ def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs
     bindings = [b for b in (*hinted, *usual) if all(s <= MAX_SIZE for s in b.values())]
     unique = [dict(t) for t in dict.fromkeys(tuple(b.items()) for b in bindings)]
     for binding in unique:
+        numbers = itertools.count()
         for plain in _samples(sampler, binding, _ROUNDS):
             yield plain
-            for number in range(2 * _ROUNDS):  # in every other round, inputs of one size are equal
+            for number in itertools.islice(numbers, 2 * _ROUNDS):  # at every other, inputs of one size are equal
                 yield {n: _special(np.asarray(v), number, k * (number % 2)) for k, (n, v) in enumerate(plain.items())}
 
 
@@ -189,10 +190,17 @@ def _fitted(value: Term, dtype: Term) -> Term:
 def _special(array: Array, number: int, place: int) -> Held:
     """An array of special values, others in each round and for each input."""
     array = np.asarray(array)
-    rng = np.random.default_rng([number, place, array.size])
     with np.errstate(all="ignore"):
-        if array.dtype.kind in "iu":
-            return np.array(rng.choice(np.array(_WHOLE, np.int64), array.shape)).astype(array.dtype)
         if array.dtype == np.bool_:
-            return np.array(rng.random(array.shape) < 0.5)
-        return np.array(rng.choice(np.array(_SPECIAL), array.shape)).astype(array.dtype)
+            return np.array(np.random.default_rng([number, place, array.size]).random(array.shape) < 0.5)
+        values = np.array(_WHOLE, np.int64) if array.dtype.kind in "iu" else np.array(_SPECIAL)
+        return np.array(_drawn(values, array.size, number, place)).reshape(array.shape).astype(array.dtype)
+
+
+def _drawn(values: Array, size: int, number: int, place: int) -> Array:
+    """Some of these values; of a few, all of them before one comes again, round after round."""
+    if size >= len(values):
+        return np.asarray(np.random.default_rng([number, place, size]).choice(values, size))
+    cycles = -(-(number + 1) * size // len(values))
+    turns = np.random.default_rng([place, size]).permuted(np.tile(values, (cycles, 1)), axis=1)
+    return np.asarray(turns.ravel()[number * size : (number + 1) * size])

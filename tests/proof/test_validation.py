@@ -86,6 +86,18 @@ def test_a_counterexample_is_run(name: str) -> None:
     assert isinstance(prove(before, after), Refutation)
 
 
+@pytest.mark.parametrize(
+    ("graph", "other"),
+    [
+        ("float[2] x; n = Sub(0.0, x)  y = Pow(n, -1.0)", "float[2] x; n = Neg(x)  y = Reciprocal(n)"),
+        ("float x; a = Add(x, 0.0)  y = Pow(a, -1.0)", "float x; y = Reciprocal(x)"),
+        ("float x; y = Pow(x, 1.0)", "float x; m = Max(x, -3.1e38)  y = Pow(m, 1.0)"),
+    ],
+)
+def test_one_special_value_is_enough(graph: str, other: str) -> None:
+    assert isinstance(prove(text.parse(graph, opset=OPSET), text.parse(other, opset=OPSET)), Refutation)
+
+
 def test_a_proof_is_the_same_each_time() -> None:
     before, after = (text.parse(g, opset=OPSET) for g in pairs.TRUE["slices compose"])
     first, second = prove(before, after), prove(before, after)
