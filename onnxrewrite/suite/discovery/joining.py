@@ -16,7 +16,7 @@ from onnxrewrite.suite.discovery.arithmetic_profile import Profile, of_model, of
 from onnxrewrite.suite.discovery.kernel_uses import by_numbers, is_movement, kernels, uses
 from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
 from onnxrewrite.suite.discovery.sampled_region import SampledRegion
-from onnxrewrite.suite.discovery.substitute import Substitute, key_of, model_of, results_of
+from onnxrewrite.suite.discovery.substitute import Substitute, counts_of, key_of, model_of, results_of
 from onnxrewrite.system.arrays import Array, Floats
 
 
@@ -71,6 +71,8 @@ class Known:
     Attributes:
         prints: By the digest of operators and operands; None where a substitute does not run.
         failures: How often a kernel did not run on operands of these ranks; none where it once did.
+        counts: The numbers of elements of results; None where a substitute cannot have any.
+        sized: The operators of which sizes are known without an evaluation.
         profiles: The arithmetic of each kernel, which its operands do not change.
         evaluated: The number of evaluations so far.
         cut_short: The number of regions for which not all uses were tried.
@@ -78,23 +80,50 @@ class Known:
 
     prints: dict[str, tuple[Floats, ...] | None] = field(default_factory=dict)
     failures: dict[Hashable, int | None] = field(default_factory=lambda: defaultdict(int))
+    counts: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
+    sized: set[str] = field(default_factory=set)
     profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
     evaluated: int = 0
     cut_short: int = 0
 
     def of(self, substitute: Substitute, region: SampledRegion) -> tuple[Floats, ...] | None:
         """The fingerprints of a substitute at the operands of a region; None where it does not run."""
-        key = hashlib.sha256(key_of(substitute, region.operands).encode()).hexdigest()
+        key = _key(substitute, region)
         if key not in self.prints:
-            ranks = _ranks(substitute, region)
-            count = self.failures[ranks]
-            if count is not None and count >= _HOPELESS:
-                return None
             self.evaluated += 1
             found = results_of(substitute, region)
             self.prints[key] = None if found is None else tuple(map(fingerprint, found))
-            self.failures[ranks] = None if found is not None or count is None else count + 1
+            self._note(substitute, region, runs=found is not None)
         return self.prints[key]
+
+    def fits(self, substitute: Substitute, region: SampledRegion) -> bool | None:
+        """True if the results of a substitute have the sizes of a region's, as far as is known before it is evaluated;
+        None where it does not run."""
+        key = _key(substitute, region)
+        if key in self.prints:
+            return None if self.prints[key] is None else True
+        if (self.failures[_ranks(substitute, region)] or 0) >= _HOPELESS:
+            return None
+        if key not in self.counts:
+            self.counts[key] = counts_of(substitute, region)
+        counts, operator = self.counts[key], substitute.work[0].called
+        if counts is not None:
+            self.sized.add(operator)
+            return counts == tuple(r.size for r in region.results)
+        if operator not in self.sized:  # nothing may be known of its sizes, whatever it is given
+            return True
+        self._note(substitute, region, runs=False)
+        return None
+
+    def _note(self, substitute: Substitute, region: SampledRegion, *, runs: bool) -> None:
+        """Note whether a kernel runs on operands of these ranks."""
+        ranks = _ranks(substitute, region)
+        count = self.failures[ranks]
+        self.failures[ranks] = None if runs or count is None else count + 1
+
+
+def _key(substitute: Substitute, region: SampledRegion) -> str:
+    return hashlib.sha256(key_of(substitute, region.operands).encode()).hexdigest()
 
 
 def _ranks(substitute: Substitute, region: SampledRegion) -> Hashable:
@@ -193,7 +222,11 @@ def _first(
         counts = frozenset(each for each in given if not isinstance(each[-1], float | str))
         if counts in misfits or any(len(each) > 1 and each <= given for each in failed):
             continue  # all that the sizes depend on is the same, or these attributes and others do not go
-        found = known.of(use, region)
+        fits = known.fits(use, region)
+        if fits is False:
+            misfits.add(counts)
+            continue
+        found = known.of(use, region) if fits else None
         if found is None:
             failed.append(given)
             if len(failed) > _FAILURES:

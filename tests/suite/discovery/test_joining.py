@@ -11,6 +11,7 @@ from onnxrewrite.suite.discovery.arithmetic_profile import of_model, of_nodes
 from onnxrewrite.suite.discovery.joining import Hit, Known
 from onnxrewrite.suite.discovery.kernel_uses import assignments, kernels, uses
 from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fingerprint, relation
+from onnxrewrite.suite.discovery.sampled_region import SampledRegion
 from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Substitute, model_of, results_of
 
 RNG = np.random.default_rng(0)
@@ -146,22 +147,25 @@ def of_axes(perm: tuple[int, ...]) -> Substitute:
     return Substitute((Operator("", "Transpose", (0,), (("perm", Parameter(perm)),)),), (Inner(0),))
 
 
+def runs(known: Known, use: Substitute, region: SampledRegion) -> bool:
+    return bool(known.fits(use, region)) and known.of(use, region) is not None
+
+
 def test_a_kernel_is_given_up_on_ranks_on_which_it_never_ran():
     _, (region,) = regions("float[2,3] x; y = Exp(x)")
     known = Known()
-    for axis in range(40):
-        assert known.of(of_axes((0, 1, axis)), region) is None
+    assert not any(runs(known, of_axes((0, 1, axis)), region) for axis in range(40))
     assert known.evaluated == 16
-    assert known.of(of_axes((1, 0)), region) is None  # nor with attributes with which it would run
+    assert not runs(known, of_axes((1, 0)), region)  # nor with attributes with which it would run
 
 
 def test_a_kernel_that_ran_once_is_not_given_up():
     _, (region,) = regions("float[2,3] x; y = Exp(x)")
     known = Known()
-    assert known.of(of_axes((1, 0)), region) is not None
-    for axis in range(40):
-        assert known.of(of_axes((0, 1, axis)), region) is None
-    assert known.evaluated == 41
+    assert runs(known, of_axes((1, 0)), region)
+    assert not any(runs(known, of_axes((0, 1, axis)), region) for axis in range(40))
+    assert known.evaluated == 1  # its shapes are known to be wrong
+    assert runs(known, of_axes((0, 1)), region)
 
 
 def test_constants_become_one():
@@ -220,3 +224,29 @@ def test_definitions_have_the_precision_of_the_model():
         "  w = DequantizeLinear(k, 0.25, int8 0)  d = DequantizeLinear(c, 0.125)  g = Gemm(x, w, d)  y = QuantizeLinear(g, 0.7, uint8 9)"
     )
     assert "com.microsoft.QGemm" in {made for _, made in told(hits(graph)[1])}
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_other_sizes_is_not_evaluated():
+    region = max(regions("float[2,3,4] x; a = Relu(x)  y = ReduceSum<keepdims=0>(a, {1})")[1], key=_length)
+    known = Known()
+    same = Substitute((Operator("", "Relu", (0,)),), (Inner(0),))
+    assert known.fits(same, region) is False
+    assert known.evaluated == 0
+
+
+def test_what_has_no_sizes_is_not_evaluated_once_some_are_known():
+    region = max(regions("float[2,3,8,8] x; w = float[4,3,3,3] ~; c = Conv(x, w)  y = Relu(c)")[1], key=_length)
+    known = Known()
+    made = [Parameter("Conv"), Parameter("SAME_UPPER"), Parameter("VALID")]
+    conv, same, valid = (
+        Substitute((Operator("com.microsoft", "FusedConv", (0, 1), (("auto_pad", p),)),), (Inner(0),)) for p in made
+    )
+    assert [known.fits(each, region) for each in (conv, same, valid, conv)] == [True, False, True, None]
+    assert known.evaluated == 0
+
+
+def _length(region: SampledRegion) -> int:
+    return len(region.region.nodes)
