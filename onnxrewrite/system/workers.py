@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +46,7 @@ def in_workers(
     *,
     limit: float | None = None,
     fresh: bool = False,
+    tries: int = 1,
 ) -> Iterator[tuple[Task, Answer | Died]]:
     """Do ``work`` on every task, in ``count`` processes; each task with its answer, as they come.
 
@@ -58,7 +59,9 @@ def in_workers(
         count: The maximum number of processes.
         limit: Seconds after which a task is given up, and its process with it; None for never.
         fresh: True to give each task a process to itself.
+        tries: A task of which a process died goes first among those that wait, until so many have died of it.
     """
+    deaths: Counter[int] = Counter()
     waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
     if sys.platform != "win32":
         resource_tracker.ensure_running()  # else the first process starts it, and lets interrupts through again
@@ -73,11 +76,16 @@ def in_workers(
                 answer = Died(f"took longer than {limit:g} s") if connection in late else worker.answer()
                 del busy[worker.connection]
                 spent = fresh or isinstance(answer, Died)
+                deaths[id(task)] += isinstance(answer, Died)
+                is_over = not isinstance(answer, Died) or deaths[id(task)] >= tries
+                if not is_over:
+                    waiting.appendleft(task)
                 if spent or not waiting:
                     worker.stop()
                 if waiting:
                     _give(_Worker(work) if spent else worker, waiting, busy)
-                yield task, answer
+                if is_over:
+                    yield task, answer
     finally:
         for worker, _ in busy.values():
             worker.stop()

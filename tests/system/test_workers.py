@@ -1,5 +1,7 @@
 """Processes that may die of their work."""
 
+from pathlib import Path
+
 import pytest
 
 from onnxrewrite.system.workers import Died, in_workers
@@ -9,6 +11,17 @@ def test_one_that_dies_is_replaced() -> None:
     tasks = ["1 + 1", "__import__('os').abort()", "2 + 2", "exit(3)", "3 + 3"]
     found = dict(in_workers(eval, tasks, 2))
     assert found == dict(zip(tasks, [2, Died("died of SIGABRT"), 4, Died("ended with status 3"), 6], strict=True))
+
+
+def test_one_that_died_is_tried_again_before_the_others(tmp_path: Path) -> None:
+    seen = str(tmp_path / "seen")
+    dies_once = (
+        f"7 if __import__('os').path.exists({seen!r}) else (open({seen!r}, 'w').close(), __import__('os').abort())"
+    )
+    dies_always = "__import__('os').abort()"
+    tasks = [dies_always, dies_once, "1 + 1"]
+    found = list(in_workers(eval, tasks, 1, tries=2))
+    assert found == list(zip(tasks, [Died("died of SIGABRT"), 7, 2], strict=True))
 
 
 def test_what_is_raised_there_is_raised_here() -> None:

@@ -153,15 +153,7 @@ def _answers(
 
     A part whose process died is searched again, without the region that it was at.
     """
-    waiting = list(parts)
-    for left in reversed(range(_DEATHS)):
-        again = []
-        for part, answer in in_workers(partial(_search, request, folder), waiting, jobs):
-            if isinstance(answer, Died) and left:
-                again.append(part)
-            else:
-                yield part, answer
-        waiting = again
+    yield from in_workers(partial(_search, request, folder), parts, jobs, tries=_DEATHS)
 
 
 def merged(found: Iterable[Finding]) -> list[Finding]:

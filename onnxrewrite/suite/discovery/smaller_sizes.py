@@ -28,11 +28,11 @@ class Smaller:
     sizes: Mapping[int, int]
 
     def size(self, size: int) -> int:
-        """What a size of an operand becomes."""
+        """The size that stands for one of an operand."""
         return self.sizes.get(size, size)
 
     def constant(self, tensor: ir.TensorProtocol) -> Array:
-        """What a constant of a region becomes, in which there may be sizes, as in that of a Reshape."""
+        """A constant of a region with these sizes in place of its own, as in the shape that a Reshape gives."""
         array = tensor.numpy()
         if tensor.dtype not in _COUNTS or not self.sizes.keys() & set(array.ravel().tolist()):
             return array
@@ -60,12 +60,13 @@ def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: 
     large = [s for s in sorted(sizes) if s > LARGE and not any(s % n == 0 for n in divisors)]
     large = [s for s in large if most is None or s < most]
     free = sorted({*range(_SMALLEST, LARGE + 1)}.difference(sizes))
-    told: list[Smaller] = []
-    for those in (large, [s for s in large if s in counted], *([s] for s in reversed(large)), []):
+    told = [Smaller({})]
+    for those in (large, [s for s in large if s in counted], *([s] for s in reversed(large))):
         made = Smaller(_assigned(those, free))
         if made not in told:
             told.append(made)
             yield made
+    yield told[0]
 
 
 def _assigned(large: Iterable[int], free: Iterable[int]) -> dict[int, int]:

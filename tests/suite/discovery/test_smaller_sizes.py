@@ -49,6 +49,11 @@ def test_a_constant_speaks_of_the_smaller_size():
     assert found.results[0].shape[1:] == (6, 18, 32)
 
 
+def test_where_sizes_add_up_another_one_is_smaller():
+    graph = "float[1,64,55,55] x; float[1,64,55,55] z; float[16,128,1,1] w; c = Concat<axis=1>(x, z)  y = Conv(c, w)"
+    assert shapes(graph) == [(1, 64, 17, 17), (1, 64, 17, 17), (16, 128, 1, 1)]
+
+
 def test_weights_that_are_integers_are_cut():
     found = whole("int8[40,500] w; uint8[2,40] x; a = MatMulInteger(x, w)  y = Cast<to=1>(a)")
     assert [o.array.shape for o in found.operands] == [(2, 18), (18, 20)]
