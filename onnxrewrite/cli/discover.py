@@ -45,8 +45,9 @@ class _Extent:
         int | None, typer.Option("--count", min=1, metavar="N", help="Graphs to try each rule on, if not 160.")
     ] = None
     deepen: Annotated[
-        int, typer.Option("--deepen", min=1, metavar="N", help="Times as many graphs for each rule that is faster.")
-    ] = 10
+        int | None,
+        typer.Option("--deepen", min=1, metavar="N", help="Times as many for each rule that is faster, if not 10."),
+    ] = None
     prove: Annotated[bool, typer.Option("--prove", help="Prove what passes, too; needs z3.")] = False
     slow: Annotated[bool, typer.Option("--slow", help="Write rules that are right and not faster, too.")] = False
     seed: options.Seed = 0
@@ -107,7 +108,7 @@ def discover(
     from onnxrewrite.rewrite import registry
     from onnxrewrite.ruletest.fuzz import INSTANCES
     from onnxrewrite.suite.discovery.corpus_search import discover as discovered
-    from onnxrewrite.suite.discovery.search_request import Request
+    from onnxrewrite.suite.discovery.search_request import DEEPENS, Request
 
     known = registry.load(library.rules)
     left_out = frozenset(r.name for name in library.without for r in known.named(name))
@@ -120,7 +121,7 @@ def discover(
         regions=extent.regions,
         graphs=extent.graphs,
         count=extent.count or INSTANCES,
-        deepens=extent.deepen,
+        deepens=extent.deepen or DEEPENS,
         seed=extent.seed,
         proves=extent.prove,
     )

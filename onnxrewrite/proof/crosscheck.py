@@ -102,7 +102,7 @@ _AT_ONCE = 2**20
 """So many summands are evaluated at once."""
 
 _GRID = 4096
-"""In the reals, inputs are odd multiples of one over this: their sums are not rounded, and none is zero."""
+"""Inputs that are not special are odd multiples of one over this: their sums are not rounded, and none is zero."""
 
 _SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-40, 3e38, 7.0])
 
@@ -123,10 +123,10 @@ def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, 
         else:
             array = rng.standard_normal(shape) * 3
             array = np.abs(array) + 0.1 if str(value.name).startswith("positive") else array
-            if not special:
-                array = (2 * np.floor(array * _GRID / 2) + 1) / _GRID
             if special:
                 array = np.where(rng.random(shape) < 0.5, rng.choice(_SPECIAL, shape), array)
+            else:
+                array = (2 * np.floor(array * _GRID / 2) + 1) / _GRID
         with np.errstate(all="ignore"):
             found[str(value.name)] = array.astype(dtype.numpy())
     return found

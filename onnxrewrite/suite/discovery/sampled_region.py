@@ -173,8 +173,8 @@ def _at(
         if known is not None:
             elements[copied.name] = known
     for constant in model.graph.initializers.values():
-        if constant.const_value is not None and constant.const_value.size <= FEW:
-            constant.const_value = ir.tensor(smaller.constant(constant.const_value), constant.const_value.dtype)
+        if constant.const_value is not None:
+            constant.const_value = smaller.constant(constant.const_value)
     proto = as_proto(model)
     try:
         feeds = site_feeds(Sampler(proto, seed=seed), elements, sizes_of)
@@ -208,7 +208,7 @@ def _operand(
     if value in names:
         return Operand(value, names[value], np.asarray(feeds[names[value]]), False, value in region.sizes)
     assert tensor is not None
-    array = smaller.constant(tensor)
+    array = smaller.constant(tensor).numpy()
     return Operand(value, f"constant_{array_digest(array)[:16]}", array, True, False)
 
 

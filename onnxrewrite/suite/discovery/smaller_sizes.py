@@ -12,7 +12,6 @@ from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.system.arrays import Array
 
 LARGE = 32
 """Larger sizes are made smaller."""
@@ -31,12 +30,13 @@ class Smaller:
         """The size that stands for one of an operand."""
         return self.sizes.get(size, size)
 
-    def constant(self, tensor: ir.TensorProtocol) -> Array:
+    def constant(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """A constant of a region with these sizes in place of its own, as in the shape that a Reshape gives."""
         array = tensor.numpy()
-        if tensor.dtype not in _COUNTS or not self.sizes.keys() & set(array.ravel().tolist()):
-            return array
-        return np.asarray([self.size(n) for n in array.ravel().tolist()], array.dtype).reshape(array.shape)
+        if tensor.dtype not in _COUNTS or self.sizes.keys().isdisjoint(array.ravel().tolist()):
+            return tensor
+        made = np.asarray([self.size(n) for n in array.ravel().tolist()], array.dtype)
+        return ir.tensor(made.reshape(array.shape))
 
 
 def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: Iterable[int]) -> Iterator[Smaller]:
