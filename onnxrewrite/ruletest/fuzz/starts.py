@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema, text
 from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
-from onnxrewrite.ruletest.fuzz.generation import grown
+from onnxrewrite.ruletest.fuzz.generation import attempts, grown
 from onnxrewrite.ruletest.fuzz.variations import without_rank
 from onnxrewrite.ruletest.metamorphic import Seed
 from onnxrewrite.ruletest.metamorphic.covered import literals
@@ -35,6 +35,10 @@ _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.U
 
 _WIDE, _ALIKE, _RESIZED, _FEW_OPERATORS = (3, 5), 4, 12, 3
 
+_REFUSED, _HIDDEN = 24, 4
+"""So many graphs that the rule refuses are looked at with their ranks hidden; so many to which it then applies are
+enough."""
+
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]:
     """Every graph to start from on which the rule applies; to make one takes longer than to try the rule on it, so they
@@ -54,6 +58,7 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]
         yield from _other_dtypes(each)
     yield from _resized(rule, library)
     yield from _unranked(rule, library)
+    yield from itertools.islice(_refused_for_ranks(rule, library, seed), _HIDDEN)
 
 
 def how_many(rule: Rule) -> int:
@@ -122,6 +127,29 @@ def _unranked(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
         for names in (bare, every) if bare != every else (bare,):
             found = seed_of(_hidden(shaped, names), Trial.of(rule, library, example.target)) if names else ()
             yield from (s for s in found if s.feeder is not None)
+
+
+def _refused_for_ranks(rule: Rule, library: Sequence[Rule], seed: int) -> Iterator[Seed]:
+    """Graphs that the rule refuses as they are and not where ranks are unknown, which is so where nothing but the shape
+    of its result speaks against it: a wrong rule is found out there."""
+    examples = (e for e in rule.examples[:_RESIZED] if isinstance(e, Rewrites))
+    flat = (m for e in examples for m in _flatter(named(text.parse(e.graph, opset=e.opset))))
+    made = (m for m in attempts(rule, how_many(rule), seed) if not isinstance(m, str))
+    trial = Trial.of(rule, library, "onnxruntime-cpu")
+    refused = (m for m in itertools.chain(flat, made) if rule.name in trial.drive(m).trace.refused)
+    for model in itertools.islice(refused, _REFUSED):
+        ranked = [v.name for v in model.graph.inputs if v.shape]
+        for names in dict.fromkeys((tuple(ranked), *((name,) for name in ranked))):
+            yield from (s for s in seed_of(_hidden(model, names), trial) if s.feeder is not None)
+
+
+def _flatter(model: ir.Model) -> Iterator[ir.Model]:
+    """A model with its first axis taken from one input, each in turn."""
+    for number, value in enumerate(model.graph.inputs):
+        if value.shape:
+            copy = model.clone()
+            copy.graph.inputs[number].shape = ir.Shape(list(value.shape)[1:])
+            yield copy
 
 
 def _hidden(model: ir.Model, names: Collection[str | None]) -> ir.Model:

@@ -187,8 +187,8 @@ class Trials:
     def _tried(self, bare: Finding, candidate: Candidate, writer: RuleWriter, *, is_cautious: bool) -> Finding:
         """The finding of a rule that is tried and timed, and, if it is faster, tried on many more graphs and proved."""
         asked = self.request
-        trial = RuleTrial(writer, self.library, asked.seed, is_cautious)
-        tried = trial.run(asked.count)
+        trial = RuleTrial(writer, self.library, is_cautious)
+        tried = trial.run(asked.count, asked.seed)
         finding = _judged(bare, tried)
         if not tried.verdict.passed:
             return finding
@@ -197,7 +197,7 @@ class Trials:
         status: Status = FOUND if any(t.is_faster for t in measured) else TOO_SLOW
         finding = replace(finding, status=status, times=taken, reason="" if taken else "it could not be timed")
         if status == FOUND and asked.deepens > 1:
-            tried = trial.run(asked.deepens * asked.count)
+            tried = trial.run(asked.deepens * asked.count, asked.seed + 1)  # it has seen those of its seed
             finding = _judged(finding, tried)
         if finding.is_right and asked.proves:
             finding = self._proved(finding, tried)

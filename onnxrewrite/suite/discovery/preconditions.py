@@ -51,6 +51,7 @@ class Guard:
 def vocabulary(names: dict[Slot, str], match: Match | None, rule: Rule) -> Iterator[Guard]:
     """Preconditions that a person might write, the general ones first."""
     tensors = [n for s, n in names.items() if s.kind in (Kind.VAR, Kind.CONST) and not s.is_shape and not s.is_optional]
+    yield Guard("m.rank(m.outputs[0]) is not None", "the rank of the result must be known")
     yield from _of_shapes(tensors)
     if match is None:
         return

@@ -106,13 +106,11 @@ class RuleTrial:
     Attributes:
         writer: Writes the rule.
         library: Rules of the lower stage, without which a raised operator may not be legal.
-        seed: Of all that is random.
         is_cautious: True to begin with the preconditions on shapes: without them, its kernel ended the process.
     """
 
     writer: RuleWriter
     library: Sequence[Rule]
-    seed: int = 0
     is_cautious: bool = False
 
     def __post_init__(self) -> None:
@@ -120,14 +118,14 @@ class RuleTrial:
         cautious = [g for g in self._known if g.is_of_result] if self.is_cautious else []
         self._learnt = _Learning(list(dict.fromkeys((*self.writer.fitting(self._known), *cautious))))
 
-    def run(self, count: int) -> Tried:
-        """Try the rule on ``count`` graphs, and teach it what it lacks."""
+    def run(self, count: int, seed: int = 0) -> Tried:
+        """Try the rule on ``count`` graphs of a seed, and teach it what it lacks."""
         learnt = self._learnt
         for left in reversed(range(_LESSONS + 1)):
             guards = learnt.guards
             examples = tuple(_examples(self.writer, guards, learnt.lessons))  # which the fuzzer begins with, too
             text_of_rule, rule = self.writer.finished(guards, examples, learnt.assumes)
-            verdict = fuzz(rule, self.library, seed=self.seed, count=count, thorough=False)
+            verdict = fuzz(rule, self.library, seed=seed, count=count, thorough=False)
             if not left or not verdict.refuted or not learnt.learn(rule, verdict, self._known):
                 break
         return Tried(rule, text_of_rule, tuple(guards), verdict)

@@ -21,7 +21,7 @@ from onnxrewrite.ruletest.fuzz.instances import instances
 from onnxrewrite.ruletest.metamorphic import seeds
 from onnxrewrite.testing import check_counterexample
 
-x, w, c = Var("x", dtype=FLOATS), Const("w"), Scalar("c")
+x, y, w, c = Var("x", dtype=FLOATS), Var("y", dtype=FLOATS), Const("w"), Scalar("c")
 
 
 def rule(pattern: object, rewrite: object, *examples: str, **settings: object) -> Rule:
@@ -223,6 +223,22 @@ def test_a_rule_that_changes_the_graph_by_itself_is_refuted() -> None:
     found = verdict(rule(op.Relu(op.Relu(x)), tampering))
     assert found.refuted
     assert (found.reason, found.counterexample) == ("the rule itself changed the inputs of a node", None)
+
+
+def test_a_rule_that_only_known_ranks_keep_right_is_refuted() -> None:
+    """Where both ranks are known, the engine sees that the result would lose an axis."""
+    pattern = op.Mul(op.Unsqueeze(x, axes=(0,)), y)
+    example = "float[4] x; float[3,4] y; u = Unsqueeze(x, {0}) z = Mul(u, y)"
+    found = verdict(rule(pattern, lambda m, b: b.Mul(m[x], m[y]), example), 60)
+    assert found.refuted
+    assert "shape" in found.reason
+
+    def ranked(m: Match, build: Builder) -> Value:
+        """unsqueeze(x)·y ⟶ x·y, where the engine can see to it."""
+        m.require(m.rank(m.outputs[0]) is not None, "the rank of the result must be known")
+        return build.Mul(m[x], m[y])
+
+    assert verdict(rule(pattern, ranked, example), 60).passed
 
 
 def test_so_is_one_that_does_it_now_and_then() -> None:

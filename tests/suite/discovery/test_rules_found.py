@@ -78,6 +78,13 @@ def test_a_product_of_constants_is_a_precondition_and_stays_one_in_the_example()
         check_example(found.rule, example)
 
 
+def test_a_view_before_a_broadcast_learns_that_ranks_must_be_known():
+    graph = "float[n] x; float[m,1] z; u = Unsqueeze(x, {0})  y = Mul(u, z)"
+    found = RuleTrial(writer(graph, "Mul", nodes=2), []).run(40)
+    assert found.verdict.passed
+    assert [g.condition for g in found.guards] == ["m.rank(m.outputs[0]) is not None"]
+
+
 @pytest.mark.slow
 def test_a_transposition_of_axes_of_one_is_a_view():
     graph = f"float[b,1,6,s] x; float[b,3,6,s] z; t = {HEADS}(x)  r = Relu(t)  u = {HEADS}(z)  y = Add(r, u)"
