@@ -8,8 +8,8 @@
 there is found again if a rule that was found, and that the fuzzer does not refute, replaces the same value, or a view
 of it, by one of the same operators.  Only operators that compute something count, no view and no constant, unless the
 rule builds nothing else.
-*new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth, on other graphs; in all modes of
-``discover``, or those that ``--by`` names.
+*new*: with all rules in place, what is found is tried again at ten times the fuzzer's depth, on other graphs; in all
+modes of ``discover``, or those that ``--by`` names.
 
 Goals: 60 % of the rules that fire are found again; ten new ones that are right, and faster by more than 3 % at some
 size.  ``--models N`` takes the first N models, golden models first.  The figures say of how many models they are.
