@@ -30,11 +30,12 @@ A *kind* says how the first result depends on the operands:
 - ``periodic``: of angles;
 - ``integers``: takes any integers as they are; ``indices``: makes indices of indices; ``shapes``: sizes of sizes;
 - ``tiny``: a tiny number is not the same to it as zero; ``places``: counts, sorts, or computes places;
+- ``outside``: its axes are those of the result, not of the first operand;
 - ``images``: the first operand is [N, C, D1, ...]; ``window``: a table made of a size; ``body``: has graphs inside;
 - ``free``: no work: the operand's memory, or what does not depend on its elements.
 
 *Marks* with a value, which are attributes of ``Traits``: ``weights``, ``sizes``, ``rank``, ``changed``, ``numbers``,
-``opposite``, ``neutral``.
+``opposite``, ``neutral``, ``implied``.
 
 *Marks*, of ONNX Runtime's kernels: ``int8``: runs on 8-bit integers, or moves them; ``qlinear``: has a QLinear form;
 ``blocked``: computes in blocks of channels; ``fusing``: takes in what stands beside it; ``summing``: a sum before it;
@@ -165,13 +166,13 @@ NegativeLogLikelihoodLoss   loss
 NonMaxSuppression           sort        places
 NonZero                     sort
 Not                         pointwise   involution logic integers
-OneHot                      generate    exact numbers=depth
+OneHot                      generate    exact outside numbers=depth
 Optional                    sequence
 OptionalGetElement          sequence
 OptionalHasElement          sequence
 Or                          broadcast   commutative logic neutral=false
 PRelu                       broadcast
-Pad                         pad         exact indices numbers=constant_value int8
+Pad                         pad         exact indices numbers=constant_value implied=constant_value:0 int8
 Pow                         broadcast   product partial tiny neutral=1
 QLinearConv                 linear      weights=3 rounding fusing
 QLinearMatMul               linear      weights=3 rounding
@@ -222,7 +223,7 @@ Sign                        pointwise   odd idempotent jumps exact integers
 Sin                         pointwise   odd irrational periodic
 Sinh                        pointwise   odd increasing irrational
 Size                        shape       exact free
-Slice                       select      bounded exact integers indices int8 shapes
+Slice                       select      bounded exact integers indices implied=steps:1 int8 shapes
 Softmax                     softmax     nonnegative changed=13 irrational
 SoftmaxCrossEntropyLoss     loss
 Softplus                    pointwise   increasing nonnegative activation FusedGemm
@@ -249,7 +250,7 @@ TopK                        sort        exact sizes=1 places
 Transpose                   permute     bounded exact integers indices int8
 Trilu                       pad         bounded exact numbers=k
 Unique                      sort
-Unsqueeze                   view        bounded exact integers indices free int8 shapes
+Unsqueeze                   view        bounded exact integers indices outside free int8 shapes
 Upsample                    resample    sizes=1 changed=7,9 images
 Where                       broadcast   exact integers shapes
 Xor                         broadcast   commutative logic neutral=false
@@ -299,6 +300,7 @@ class Traits:
         numbers: The operands that are one number, for which exporters write a constant of shape [1], too.
         opposite: The operator of the opposite truth value, but for NaN.
         neutral: The second operand that leaves the first as it is: a number, ``true``, ``false``, or all bits, ``ones``.
+        implied: The operand that means the same when it is left out, if all its elements are this number.
     """
 
     kind: str
@@ -311,10 +313,12 @@ class Traits:
     numbers: frozenset[str] = frozenset()
     opposite: str = ""
     neutral: str = ""
+    implied: tuple[str, int] | None = None
 
 
 def _row(kind: str, *words: str) -> Traits:
     told = dict(word.split("=") for word in words if "=" in word)
+    implied, _, number = told.get("implied", "").partition(":")
     return Traits(
         kind,
         frozenset(word.partition("=")[0] for word in words),
@@ -323,6 +327,7 @@ def _row(kind: str, *words: str) -> Traits:
         numbers=frozenset(filter(None, told.get("numbers", "").split(","))),
         opposite=told.get("opposite", ""),
         neutral=told.get("neutral", ""),
+        implied=(implied, int(number)) if implied else None,
     )
 
 

@@ -274,7 +274,7 @@ def _slice(context: Context, node: ir.Node) -> None:
             result[axis] = sliced(result[axis], start, end, step)
     set_shape(context, output, result, data.dtype)
     elements = known(context, data)
-    if elements is not None and rank == 1 and axes == [0]:
+    if elements is not None and rank == 1 and axes in ([0], [-1]):
         _slice_elements(context, output, elements, bounds, steps if has_steps else [1])
 
 

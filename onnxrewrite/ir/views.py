@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.dims import FAR, Dim
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.skip_identity import resolve
 
 END = 2**63 - 1
@@ -41,6 +42,34 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
     if array.ndim == 0 or (array.size == 1 and schema.is_number(node.domain, node.op_type, name)):
         return array.item()
     return tuple(array.ravel().tolist())
+
+
+def spellings(node: ir.Node, name: str, value: Any) -> tuple[Any, ...]:
+    """The values of a parameter that mean the same at a node, this one first: axes are counted from either end."""
+    listed = (value,) if isinstance(value, int) else value
+    if name not in ("axis", "axes") or not isinstance(listed, tuple):
+        return (value,)
+    traits = TRAITS.get(node.op_type) if not node.domain else None
+    counted = node.outputs[0] if traits is not None and "outside" in traits.marks else input_of(node)
+    rank = Facts.rank(counted) if counted is not None else None
+    if rank is None or not all(isinstance(a, int) and -rank <= a < rank for a in listed):
+        return (value,)
+    front = tuple(a % rank for a in listed)
+    ways = (front, tuple(a - rank for a in front))
+    return tuple(dict.fromkeys((value, *(ways if listed is value else (one for (one,) in ways)))))
+
+
+def is_implied(facts: Facts, node: ir.Node, index: int) -> bool:
+    """True for an operand that could be left out, and nothing would change: steps of one, a Pad by zero."""
+    implied = TRAITS[node.op_type].implied if not node.domain and node.op_type in TRAITS else None
+    if implied is None:
+        return False
+    name, number = implied
+    if schema.formal_index(schema.schema("", node.op_type, facts.version(node)), name) != index:
+        return False
+    value = input_of(node, index)
+    array = facts.constant(resolve(value)) if value is not None else None
+    return array is not None and bool((array == number).all())
 
 
 def named_input(facts: Facts, node: ir.Node, name: str) -> ir.Value | None:

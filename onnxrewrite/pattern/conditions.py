@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.pattern import chain
 from onnxrewrite.pattern.among import ANY_NUMBER, Chain, Either, Expected, Here
 from onnxrewrite.pattern.blocks import Repeat
@@ -159,7 +160,8 @@ class Conditions:
         named = inputs.intersection(item.parameters)
         rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
         terms = item.inputs if rest is None else item.inputs[:-1]
-        yield self._count(at, named, terms, rest)
+        silent = max((_with_implied(o) for o in item.op_types), default=0) if not item.domain else 0
+        yield self._count(at, named, terms, rest, silent)
         if len(terms) == 2 and not item.domain and COMMUTATIVE.intersection(item.op_types):
             for operand in terms:
                 if isinstance(operand, Term) and not is_optional(operand):
@@ -179,12 +181,18 @@ class Conditions:
                 yield self._is(Parameter(at, name), comparable(expected))
 
     def _count(
-        self, at: Position, named: frozenset[str], terms: Sequence[Term | Operands | None], rest: Operands | None
+        self,
+        at: Position,
+        named: frozenset[str],
+        terms: Sequence[Term | Operands | None],
+        rest: Operands | None,
+        silent: int,
     ) -> Condition:
-        """As many inputs as terms, less the optional ones at the end."""
+        """As many inputs as terms, less optional ones at the end; or up to ``silent``, of which one says nothing."""
         least = max((i + 1 for i, t in enumerate(terms) if t is not None and not is_optional(t)), default=0)
         if rest is None:
             most = max((i + 1 for i, t in enumerate(terms) if t is not None), default=0)
+            most = max(most, silent)
         else:
             least, most = (len(terms) + rest.at_least if rest.at_least else least), MOST
         return self._is(Count(at, named), *range(min(least, MOST), most + 1))
@@ -229,6 +237,13 @@ class Conditions:
         if key not in self._places:
             self._places[key] = Position(len(self._places) + 1, parent, step, named)
         return self._places[key]
+
+
+def _with_implied(op_type: str) -> int:
+    """The number of inputs of an operator up to the one that may be there and say nothing; 0 where there is none."""
+    implied = TRAITS[op_type].implied if op_type in TRAITS else None
+    index = schema.formal_index(schema.schema("", op_type, None), implied[0]) if implied is not None else None
+    return 0 if index is None else index + 1
 
 
 def _signed(operand: Term, sign: int, is_product: bool) -> list[tuple[Term, int]]:

@@ -325,7 +325,7 @@ class Match:
             for name in node.attributes:
                 default = found.attributes[name].default if found is not None and name in found.attributes else None
                 actual = schema.attribute(node, name, None)
-                if name not in names and actual != default:
+                if name not in names and default not in views.spellings(node, name, actual):
                     return f"the rule does not consider {name}={actual!r} of {called(node)}"
         return None
 

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.value_numbering import same_tensor
+from onnxrewrite.ir.views import spellings
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.system.arrays import Array
 
@@ -139,6 +140,11 @@ def same_parameter(actual: Any, expected: Any) -> bool:
         pairs = zip(actual, expected, strict=False)
         return len(actual) == len(expected) and all(same_parameter(a, e) for a, e in pairs)
     return bool(actual == expected)
+
+
+def is_written(node: ir.Node, name: str, actual: Any, expected: Any) -> bool:
+    """True if a parameter of a node has the expected value, in whatever way it is written."""
+    return any(same_parameter(each, expected) for each in spellings(node, name, actual))
 
 
 def describe(facts: Facts, value: ir.Value) -> str:

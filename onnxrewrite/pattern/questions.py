@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.views import parameter
+from onnxrewrite.ir.views import parameter, spellings
 from onnxrewrite.pattern import numbers
 from onnxrewrite.pattern.look import resolve
 
@@ -299,7 +299,10 @@ class Parameter(Question):
 
     def answers(self, probe: Probe) -> Collection[Hashable]:
         node = self.position.node(probe)
-        return NOTHING if node is None else (comparable(parameter(probe.view.facts, node, self.name)),)
+        if node is None:
+            return NOTHING
+        value = parameter(probe.view.facts, node, self.name)
+        return tuple(map(comparable, spellings(node, self.name, value)))
 
 
 _EXACT = 2**24

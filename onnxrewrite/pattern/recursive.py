@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import foreign
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.views import parameter
+from onnxrewrite.ir.views import is_implied, parameter
 from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.blocks import Body, Outer, Repeat
 from onnxrewrite.pattern.carried import inputs, is_last, layers
@@ -294,9 +294,11 @@ class RecursiveMatcher:
         taken = {index for _, index in named.values() if index is not None}
         rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
         terms = item.inputs if rest is None else item.inputs[:-1]
-        actual = [v for i, v in enumerate(node.inputs) if i not in taken]
+        free = [i for i in range(len(node.inputs)) if i not in taken]
+        actual = [node.inputs[i] for i in free]
+        more = [i for i in free[len(terms) :] if node.inputs[i] is not None]
         extra = [v for v in actual[len(terms) :] if v is not None]
-        if rest is None and extra:
+        if rest is None and not all(is_implied(self.facts, node, i) for i in more):
             self.miss(binding, lambda: f"{called(node)} has more inputs than {self._most(item, node)}", item)
             return
         pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
@@ -369,7 +371,7 @@ class RecursiveMatcher:
             self.miss(binding, lambda: f"expected a constant for {name} of {called(node)}", expected)
         elif isinstance(expected, Attr | Capture):
             yield from self._attribute(name, expected, actual, node, binding)
-        elif numbers.same_parameter(actual, expected):
+        elif numbers.is_written(node, name, actual, expected):
             yield binding
         else:
             self.miss(
@@ -388,7 +390,7 @@ class RecursiveMatcher:
             actual = expected.default
         if expected not in binding.bound:
             yield binding.bind(expected, actual)
-        elif numbers.same_parameter(binding.bound[expected], actual):
+        elif numbers.is_written(node, name, actual, binding.bound[expected]):
             yield binding
         else:
             self.miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}", expected)

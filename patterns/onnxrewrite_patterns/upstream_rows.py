@@ -69,7 +69,7 @@ def pick_rows_upstream(m: Match, build: Builder) -> Value:
     rank, numbers = m.rank(x) or 0, m.shape(places) or ()
     m.require(rank > 1 and bool(numbers), "the rank is not known", at=x)
     tuples = by_tuples in m
-    rows = numbers[-1] == rank - 1 if tuples else m.axis(m.node(flat), rank + 1) == rank - 1
+    rows = numbers[-1] == rank - 1 if tuples else m.axis(m.node(flat), rank) == rank - 1
     m.require(rows, "what is picked are no rows", at=places)
     few = len(numbers) == 1 + tuples and rank > 2 and same_dim(numbers[0], m.dim(x, 0) or 0)
     m.require(few, "what is picked is not known to be few", at=places)

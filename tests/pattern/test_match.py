@@ -24,6 +24,7 @@ from onnxrewrite.pattern.terms import FLOATS, AnyNode, Attr, Call, Const, Each, 
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.ruletest.metamorphic.firing import why_not
 
@@ -183,6 +184,47 @@ def test_one_attr_in_two_places_is_one_value() -> None:
     found, why = search(pattern, "float[2,3] a; l = LogSoftmax<axis = 0>(a)  y = Softmax<axis = 1>(l)")
     assert not found
     assert "axis must be the same in both places" in why
+
+
+@pytest.mark.parametrize(
+    ("pattern", "graph", "opset"),
+    [
+        (op.Softmax(x, axis=-1), "float[2,3,4] x; y = Softmax<axis=2>(x)", 17),
+        (op.Softmax(x), "float[2,3,4] x; y = Softmax<axis=2>(x)", 17),
+        (op.Softmax(x, axis=2), "float[2,3,4] x; y = Softmax(x)", 17),
+        (op.ReduceMax(x, axes=(1, 2)), "float[2,3,4] x; y = ReduceMax<axes=[-2,-1]>(x)", 17),
+        (op.ReduceMax(x, axes=(-2, -1)), "float[2,3,4] x; y = ReduceMax(x, {1,2})", 18),
+        (op.ReduceMax(x, axes=(-1,)), "float[2,3,4] x; y = ReduceMax(x, {2})", 18),
+        (op.Unsqueeze(x, axes=(-1,)), "float[2,3] x; y = Unsqueeze(x, {2})", 17),
+        (op.Concat(x, x, axis=-1), "float[2,3] x; y = Concat<axis=1>(x, x)", 17),
+        (op.Slice(x, starts=(0,), ends=(2,), axes=(-1,)), "float[2,3] x; y = Slice(x, {0}, {2}, {1}, {1})", 17),
+        (op.Slice(x, starts=(0,), ends=(2,)), "float[2,3] x; y = Slice(x, {0}, {2}, , {1})", 17),
+        (op.Pad(x, pads=(0, 1, 0, 1)), "float[2,3] x; y = Pad(x, {0,1,0,1}, 0.0)", 17),
+    ],
+)
+def test_a_parameter_in_any_spelling(pattern: Term, graph: str, opset: int) -> None:
+    """Axes count from either end, and an operand that says nothing may be there; both matchers see it."""
+    rule = Rule("found", Stage.CANONICALIZE, pattern, lambda m, b: m[x])
+    model = text.parse(graph, opset=opset)
+    driver = Driver(model, [rule], target("onnxruntime-cpu"))
+    assert len(find(pattern, graph, opset)) == 1
+    assert len(list(index((rule,)).view(driver.facts(model.graph), model.graph).at(model.graph.outputs[0]))) == 1
+    assert "does not consider" not in why_not(rule, driver)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "graph"),
+    [
+        (op.Softmax(x, axis=-1), "float[2,3,4] x; y = Softmax<axis=1>(x)"),
+        (op.Softmax(x, axis=-1), "float x; y = Softmax<axis=1>(x)"),
+        (op.Unsqueeze(x, axes=(-1,)), "float[2,3] x; y = Unsqueeze(x, {1})"),
+        (op.Slice(x, starts=(0,), ends=(2,), axes=(1,)), "float[2,3] x; y = Slice(x, {0}, {2}, {1}, {2})"),
+        (op.Slice(x, starts=(0,), ends=(2,), axes=(1,)), "float[2,3] x; int64[1] s; y = Slice(x, {0}, {2}, {1}, s)"),
+        (op.Pad(x, pads=(0, 1, 0, 1)), "float[2,3] x; y = Pad(x, {0,1,0,1}, 1.0)"),
+    ],
+)
+def test_another_axis_or_operand_is_no_spelling(pattern: Term, graph: str) -> None:
+    assert not find(pattern, graph)
 
 
 def test_each_takes_all_remaining_inputs() -> None:

@@ -1,17 +1,23 @@
-"""Forms of any operand: its place, the form of a constant, an Identity or a Cast that does nothing."""
+"""Forms of any operand: its place, axes, the form of a constant, an Identity or a Cast that does nothing."""
 
 from __future__ import annotations
 
 import random
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import TRAITS, operators
+from onnxrewrite.ir.views import input_of, spellings
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 
 BROADCASTING = frozenset(operators("broadcast"))
 """Operators of which a constant of one element may have any rank that another operand has."""
+
+_FROM_THE_END = 11
+"""Since this opset axes count from the end, too."""
 
 D = ir.DataType
 _CASTABLE = frozenset({D.FLOAT, D.DOUBLE, D.FLOAT16, D.INT32, D.INT64, D.BOOL})
@@ -23,6 +29,34 @@ def swap(node: ir.Node, rng: random.Random) -> None:
         a, b = node.inputs
         node.replace_input_with(0, b)
         node.replace_input_with(1, a)
+
+
+def respell_axes(draft: Draft, node: ir.Node, rng: random.Random) -> None:
+    """Axes counted from either end."""
+    found = schema.schema(node.domain, node.op_type, draft.opset) if draft.opset >= _FROM_THE_END else None
+    for name in ("axis", "axes") if found is not None else ():
+        index, attribute = schema.formal_index(found, name), node.attributes.get(name)
+        if attribute is not None:
+            value = rng.choice(spellings(node, name, schema.plain(attribute.value)))
+            node.attributes[name] = ir.convenience.convert_attribute(name, value, attribute.type)
+        array = draft.array(input_of(node, index)) if index is not None else None
+        if index is not None and array is not None:
+            listed = schema.plain(array.tolist())
+            node.replace_input_with(index, draft.constant(np.array(rng.choice(spellings(node, name, listed))), D.INT64))
+
+
+def say_nothing(draft: Draft, node: ir.Node) -> None:
+    """Write out an operand that may as well be left out: steps of one, a Pad by zero."""
+    implied = TRAITS[node.op_type].implied if not node.domain and node.op_type in TRAITS else None
+    index = schema.formal_index(schema.schema("", node.op_type, draft.opset), implied[0]) if implied else None
+    if implied is None or index is None or input_of(node, index) is not None:
+        return
+    is_number = implied[0] in TRAITS[node.op_type].numbers
+    like = input_of(node, 0 if is_number else 1)
+    array = draft.array(like) if not is_number else np.zeros(())
+    if array is not None and like is not None and like.dtype is not None:
+        node.resize_inputs(max(index + 1, len(node.inputs)))
+        node.replace_input_with(index, draft.constant(np.full(array.shape, implied[1]), like.dtype))
 
 
 def respell_constant(draft: Draft, node: ir.Node, index: int, rng: random.Random, ranked: frozenset[str]) -> None:

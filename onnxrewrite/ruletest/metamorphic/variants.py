@@ -1,9 +1,9 @@
 """Equal spellings of the graphs that a rule applies to, and the question whether it still does.
 
 What is varied is what the engine promises to absorb, and only in the part that the rule's match covers: operand
-order everywhere; association, ``x / c`` or ``x * 1/c``, ``- c`` or ``+ -c``, powers or products, where a sum or a
-product of the pattern matched; scalars or ``[1]``, Constant nodes or initializers, Identities and Casts to the dtype
-that is already there.
+order everywhere, axes from either end, an operand that says nothing; association, ``x / c`` or ``x * 1/c``, ``- c`` or
+``+ -c``, powers or products, where a sum or a product of the pattern matched; scalars or ``[1]``, Constant nodes or
+initializers, Identities and Casts to the dtype that is already there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ import onnx_ir as ir
 from onnxrewrite.ruletest.metamorphic.chains import respell_chain, respell_power
 from onnxrewrite.ruletest.metamorphic.covered import Covered
 from onnxrewrite.ruletest.metamorphic.draft import Draft
-from onnxrewrite.ruletest.metamorphic.operand_forms import pass_through, respell_constant, swap
+from onnxrewrite.ruletest.metamorphic.operand_forms import (
+    pass_through,
+    respell_axes,
+    respell_constant,
+    say_nothing,
+    swap,
+)
 from onnxrewrite.ruletest.metamorphic.seeds import Seed
 
 
@@ -73,6 +79,9 @@ def _vary_operands(draft: Draft, nodes: Sequence[str], place: Covered, rng: rand
     often = rng.choice((0.0, 0.1, 0.3))
     for node in draft.nodes(nodes):
         swap(node, rng)
+        if rng.random() < 0.5:
+            respell_axes(draft, node, rng)
+            say_nothing(draft, node)
         for index, value in enumerate(node.inputs):
             if value is not None and rng.random() < 0.5:
                 respell_constant(draft, node, index, rng, place.ranked)

@@ -14,6 +14,9 @@ from onnxrewrite.ruletest.modular.elementwise import greater_or_less
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, computes
 from onnxrewrite.system.arrays import Array
 
+_MANY = 64
+"""Up to so many elements are folded one by one."""
+
 
 def _axes(call: Call, rank: int, given: Any) -> tuple[int, ...] | None:
     """The axes of a reduction, attribute or input; None where it does nothing."""
@@ -46,9 +49,13 @@ def _reduce(run: Run, call: Call, a: Array, given: object = None) -> Array:
 
 
 def _folded(function: Callable[[Array, Array], Array], a: Array, axes: Sequence[int], keep: bool) -> Array:
-    """One element after the other along the axes."""
+    """One element after the other along the axes; of many, halves together as long as they are many."""
     kept = [n for axis, n in enumerate(a.shape) if axis not in axes]
-    result = reduce(function, np.moveaxis(a, axes, range(len(axes))).reshape(-1, *kept))
+    rows = np.moveaxis(a, axes, range(len(axes))).reshape(-1, *kept)
+    while len(rows) > _MANY:
+        half = len(rows) // 2
+        rows = np.concatenate([function(rows[:half], rows[half : 2 * half]), rows[2 * half :]])
+    result = reduce(function, rows)
     return np.expand_dims(result, tuple(axes)) if keep else result
 
 
