@@ -206,7 +206,7 @@ def test_refusals_are_counted_by_what_they_say() -> None:
         m.require(m.rank(x) != 2, f"rank {m.rank(x)}", at=x)
         return build.Relu(m[x])
 
-    found = verdict(rule(op.Relu(op.Relu(x)), even))
+    found = verdict(rule(op.Relu(op.Relu(x)), even), 100)
     assert found.passed
     assert 0 < found.refusals["rank 2 (at `x_0`)"] <= found.refused
 
