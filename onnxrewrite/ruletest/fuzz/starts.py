@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,7 @@ from onnxrewrite.ir import schema, text
 from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
 from onnxrewrite.ruletest.fuzz.generation import attempts, grown
-from onnxrewrite.ruletest.fuzz.variations import without_rank
+from onnxrewrite.ruletest.fuzz.variations import without_rank, without_sizes
 from onnxrewrite.ruletest.metamorphic import Seed
 from onnxrewrite.ruletest.metamorphic.covered import literals
 from onnxrewrite.ruletest.metamorphic.draft import Draft
@@ -36,8 +37,11 @@ _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.U
 _WIDE, _ALIKE, _RESIZED, _FEW_OPERATORS = (3, 5), 4, 12, 3
 
 _REFUSED, _HIDDEN = 24, 4
-"""So many graphs that the rule refuses are looked at with their ranks hidden; so many to which it then applies are
-enough."""
+"""So many graphs that the rule refuses are looked at with their ranks, or sizes, hidden; so many to which it then
+applies are enough."""
+
+_NARROWED = 3
+"""So many examples are looked at with inputs that are broadcast."""
 
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]:
@@ -58,7 +62,8 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]
         yield from _other_dtypes(each)
     yield from _resized(rule, library)
     yield from _unranked(rule, library)
-    yield from itertools.islice(_refused_for_ranks(rule, library, seed), _HIDDEN)
+    for hide in (without_rank, without_sizes):
+        yield from itertools.islice(_refused_for_shapes(rule, library, seed, hide), _HIDDEN)
 
 
 def how_many(rule: Rule) -> int:
@@ -102,6 +107,7 @@ def _with_first(inputs: Sequence[ir.Value]) -> bool:
 _WAYS = (_alike, _with_last, _unknown, _with_first)
 
 Dims = Sequence[int | ir.SymbolicDim]
+Hide: TypeAlias = Callable[[Draft, ir.Node, ir.Value], ir.Value]
 
 
 def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[int | ir.SymbolicDim | str | None]]) -> bool:
@@ -129,35 +135,38 @@ def _unranked(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
             yield from (s for s in found if s.feeder is not None)
 
 
-def _refused_for_ranks(rule: Rule, library: Sequence[Rule], seed: int) -> Iterator[Seed]:
-    """Graphs that the rule refuses as they are and not where ranks are unknown, which is so where nothing but the shape
-    of its result speaks against it: a wrong rule is found out there."""
-    examples = (e for e in rule.examples[:_RESIZED] if isinstance(e, Rewrites))
-    flat = (m for e in examples for m in _flatter(named(text.parse(e.graph, opset=e.opset))))
+def _refused_for_shapes(rule: Rule, library: Sequence[Rule], seed: int, hide: Hide) -> Iterator[Seed]:
+    """Graphs that the rule refuses as they are and not where ranks or sizes are unknown, which is so where nothing but
+    the shape of its result speaks against it: a wrong rule is found out there."""
+    examples = [e for e in rule.examples if isinstance(e, Rewrites)][:_NARROWED]
+    flat = (m for e in examples for m in _narrower(named(text.parse(e.graph, opset=e.opset))))
     made = (m for m in attempts(rule, how_many(rule), seed) if not isinstance(m, str))
     trial = Trial.of(rule, library, "onnxruntime-cpu")
     refused = (m for m in itertools.chain(flat, made) if rule.name in trial.drive(m).trace.refused)
     for model in itertools.islice(refused, _REFUSED):
         ranked = [v.name for v in model.graph.inputs if v.shape]
         for names in dict.fromkeys((tuple(ranked), *((name,) for name in ranked))):
-            yield from (s for s in seed_of(_hidden(model, names), trial) if s.feeder is not None)
+            yield from (s for s in seed_of(_hidden(model, names, hide), trial) if s.feeder is not None)
 
 
-def _flatter(model: ir.Model) -> Iterator[ir.Model]:
-    """A model with its first axis taken from one input, each in turn."""
-    for number, value in enumerate(model.graph.inputs):
-        if value.shape:
-            copy = model.clone()
-            copy.graph.inputs[number].shape = ir.Shape(list(value.shape)[1:])
-            yield copy
+def _narrower(model: ir.Model) -> Iterator[ir.Model]:
+    """A model of which one input, or all others, have no first axis, or no size but one, so that they are broadcast."""
+    shaped = [n for n, value in enumerate(model.graph.inputs) if value.shape]
+    groups = dict.fromkeys(g for n in shaped for g in ((n,), tuple(k for k in shaped if k != n)) if g)
+    for group, has_axis in itertools.product(groups, (False, True)):
+        copy = model.clone()
+        for value in (copy.graph.inputs[n] for n in group):
+            dims = list(value.shape or ())
+            value.shape = ir.Shape([1] * len(dims) if has_axis else dims[1:])
+        yield copy
 
 
-def _hidden(model: ir.Model, names: Collection[str | None]) -> ir.Model:
-    """The model with nothing told of the ranks of some of its inputs."""
+def _hidden(model: ir.Model, names: Collection[str | None], hide: Hide = without_rank) -> ir.Model:
+    """The model with nothing told of the ranks, or of the sizes, of some of its inputs."""
     draft = Draft(model)
     for value in [v for v in draft.graph.inputs if v.name in names]:
         uses, first = tuple(value.uses()), next(iter(draft.graph))
-        unknown = without_rank(draft, first, value)
+        unknown = hide(draft, first, value)
         for node, index in uses:
             node.replace_input_with(index, unknown)
     return draft.done()

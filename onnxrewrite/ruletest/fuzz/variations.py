@@ -82,6 +82,15 @@ def without_rank(draft: Draft, before: ir.Node, value: ir.Value) -> ir.Value:
     return _veiled(draft.insert(before, "Reshape", [value, sizes], like=value))
 
 
+def without_sizes(draft: Draft, before: ir.Node, value: ir.Value) -> ir.Value:
+    """A value reshaped to its own shape, to which is added what is always nothing: its rank is known, no size is."""
+    switch = _switch(draft)
+    never = _veiled(draft.insert(before, "And", [switch, _veiled(draft.insert(before, "Not", [switch]))]))
+    nothing = _veiled(draft.insert(before, "Cast", [never], {"to": int(ir.DataType.INT64)}))
+    sizes = _veiled(draft.insert(before, "Add", [_veiled(draft.insert(before, "Shape", [value])), nothing]))
+    return _veiled(draft.insert(before, "Reshape", [value, sizes], like=value))
+
+
 def hidden(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """A list of constant integers, axes, sizes or ends, that is known only when it is run: every element is picked."""
     found = [c for c in _constants(draft, nodes, INTS) if c[2].ndim == 1]
@@ -96,12 +105,18 @@ def hidden(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | 
 
 def _picked(draft: Draft, before: ir.Node, value: ir.Value, length: int) -> ir.Value:
     """The same list, picked by what is always true, for all that can be known of an input."""
-    switch = ir.Value(name=draft.fresh("switch"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
-    draft.graph.inputs.append(switch)
+    switch = _switch(draft)
     off = draft.constant(np.zeros(length, np.bool_), ir.DataType.BOOL)
     other = _veiled(draft.insert(before, "Not", [switch]))
     always = _veiled(draft.insert(before, "Or", [_veiled(draft.insert(before, "Or", [switch, other])), off]))
     return _veiled(draft.insert(before, "Compress", [value, always], like=value))
+
+
+def _switch(draft: Draft) -> ir.Value:
+    """A new input that is true or false."""
+    switch = ir.Value(name=draft.fresh("switch"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    draft.graph.inputs.append(switch)
+    return switch
 
 
 def _veiled(value: ir.Value) -> ir.Value:

@@ -13,7 +13,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
-from onnxrewrite.rules import FLOATS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
+from onnxrewrite.rules import FLOATS, INTS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
 from onnxrewrite.ruletest.fuzz import Verdict, fuzz, starts
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.generation import grown
@@ -239,6 +239,22 @@ def test_a_rule_that_only_known_ranks_keep_right_is_refuted() -> None:
         return build.Mul(m[x], m[y])
 
     assert verdict(rule(pattern, ranked, example), 60).passed
+
+
+def test_so_is_one_that_only_known_sizes_keep_right() -> None:
+    """Numbers are the same for any y, and sizes where y is not larger."""
+    i, j, k = (Var(name, dtype=INTS) for name in "ijk")
+    pattern = op.Max(op.Max(i, j), op.Min(op.Min(i, j), k))
+
+    def ranked(m: Match, build: Builder) -> Value:
+        """max(max(i, j), min(min(i, j), k)) ⟶ max(i, j), of known rank."""
+        m.require(m.rank(m.outputs[0]) is not None, "the rank of the result must be known")
+        return build.Max(m[i], m[j])
+
+    example = "int64[2,3] i; int64[2,3] j; int64[2,3] k; a = Max(i, j) b = Min(i, j) c = Min(b, k) y = Max(a, c)"
+    found = verdict(rule(pattern, ranked, example, allow_shared=True), 60)
+    assert found.refuted
+    assert "shape" in found.reason
 
 
 def test_so_is_one_that_does_it_now_and_then() -> None:

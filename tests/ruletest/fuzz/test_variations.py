@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +14,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
 from onnxrewrite.ruletest.fuzz.instances import instances
 from onnxrewrite.ruletest.fuzz.starts import starts
-from onnxrewrite.ruletest.fuzz.variations import hidden, is_veil, raised, unranked, unveiled
+from onnxrewrite.ruletest.fuzz.variations import hidden, is_veil, raised, unranked, unveiled, without_sizes
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 from onnxrewrite.ruletest.metamorphic.running import feeder, is_same
@@ -32,7 +32,14 @@ def varied(variation: Callable[..., str | None], seed: int = 0) -> tuple[ir.Mode
     return model, draft.done()
 
 
-@pytest.mark.parametrize("variation", [unranked, hidden])
+def unsized(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str:
+    """The sizes of the input, hidden."""
+    node, value = nodes[0], draft.graph.inputs[0]
+    node.replace_input_with(0, without_sizes(draft, node, value))
+    return "its sizes are unknown"
+
+
+@pytest.mark.parametrize("variation", [unranked, hidden, unsized])
 def test_what_hides_something_changes_nothing(variation: Callable[..., str | None]) -> None:
     before, after = varied(variation)
     old, new = feeder(before), feeder(after)
@@ -49,6 +56,16 @@ def test_a_hidden_rank_is_not_known() -> None:
     veiled = next(n for n in after.graph if is_veil(n) and n.op_type == "Reshape")
     assert facts.rank(veiled.outputs[0]) is None
     assert facts.rank(after.graph.inputs[0]) == 2
+
+
+def test_of_hidden_sizes_the_rank_is_known_and_nothing_else() -> None:
+    _, after = varied(unsized)
+    facts = Facts(after.graph, after.opset_imports)
+    veiled = next(n for n in after.graph if is_veil(n) and n.op_type == "Reshape")
+    shape = facts.shape(veiled.outputs[0])
+    assert shape is not None
+    assert len(shape) == 2
+    assert not any(isinstance(d, int) for d in shape)
 
 
 def test_a_hidden_list_is_not_constant() -> None:
