@@ -25,6 +25,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Assumption, Example, Rule, Stage
+from onnxrewrite.ruletest.metamorphic.mutations import POSITIVE
 from onnxrewrite.suite.discovery.joining import VIEW, Hit
 from onnxrewrite.suite.discovery.preconditions import Guard, is_constant, is_known, of_views, vocabulary
 from onnxrewrite.suite.discovery.result_fingerprint import Relation
@@ -81,7 +82,7 @@ class RuleWriter:
             listed = ", ".join(f"Assumption.{each.name}" for each in assumes)
             settings.append(f"assumes=({listed},)")
         becomes = " and ".join(dict.fromkeys(self.hit.operators))
-        told = dict.fromkeys((*self._of_constants(), *self._of_sizes(), *guards))
+        told = dict.fromkeys((*self._of_constants(), *self._of_sizes(), *self._of_signs(), *guards))
         body = [*(line for g in told for line in g.lines), *(line for each in self._body() for line in _broken(each))]
         finish = write.Finish(becomes, tuple(self._notes()), tuple(body), tuple(examples), tuple(settings))
         source = replace(self.source, finish=finish)
@@ -99,6 +100,14 @@ class RuleWriter:
         for origin in self.hit.substitute.origins():
             if origin.kind == "size":
                 yield is_known(self._called[self.hit.region.region.nodes[origin.place]], origin.axis)
+
+    def _of_signs(self) -> Iterator[Guard]:
+        """A number is positive that becomes an attribute which never is anything else, as an epsilon."""
+        given = (p for n in self.hit.substitute.nodes for p in n.parameters)
+        for name, parameter in given:
+            value = parameter.value if name in POSITIVE and parameter.origin.kind == "number" else None
+            if isinstance(value, float) and value > 0:
+                yield Guard(f"{self._parameter(parameter)} > 0", f"{name} must be positive")
 
     def guards(self) -> list[Guard]:
         """Preconditions that hold at all places, the general ones first."""

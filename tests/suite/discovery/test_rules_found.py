@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from discovery_models import ATTENTION, HEADS, NORM, SCALED, TARGET, hits, saved
+from discovery_models import ATTENTION, HEADS, NORM, SCALED, TARGET, driver_of, hits, saved
 
 import onnxrewrite as rw
 from onnxrewrite.authoring.capture_checks import load_rule
@@ -96,6 +96,16 @@ def test_a_transposition_of_axes_of_one_is_a_view():
     assert learnt.verdict.passed
     assert [g.condition for g in learnt.guards] == ["m.dim(x, 1) == 1"]
     assert learnt.rule.needs_speedup
+
+
+def test_an_epsilon_is_positive_from_the_start():
+    graph = """float[b,s,8] x; w = float[8] ~; q = Pow(x, 2.0)  m = ReduceMean<axes=[-1]>(q)  a = Add(m, 1e-6)
+        r = Sqrt(a)  d = Div(x, r)  y = Mul(d, w)"""
+    text, rule = writer(graph, "SimplifiedLayerNormalization").finished()
+    assert 'm.require(m[epsilon] > 0, "epsilon must be positive")' in text
+    below = graph.replace("1e-6", "-0.5")
+    assert not Trial(rule, (), TARGET).drive(driver_of(below).model).trace.applied
+    assert Trial(rule, (), TARGET).drive(driver_of(graph).model).trace.applied
 
 
 def test_attributes_that_a_kernel_does_not_take_over_stay_as_they_were():
