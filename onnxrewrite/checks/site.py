@@ -106,6 +106,7 @@ class Trials:
         in_range: True if no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
         rows_count: True if every row of truth values begins with true and ends with false, so that, whichever of them
             masks, no row is masked throughout (``Assumption.SCORES_ABOVE_10000``).
+        only_small: True if sizes that make inputs large are not tried even where no others run.
     """
 
     dims_hint: Dims = None
@@ -115,6 +116,7 @@ class Trials:
     in_turn: Sequence[str] = ()
     in_range: bool = False
     rows_count: bool = False
+    only_small: bool = False
 
 
 _USUAL = Trials()
@@ -244,7 +246,7 @@ class _Site:
                 held.append(binding)
             else:
                 yield binding
-        yield from held
+        yield from (b for b in held if not (self.trials.only_small and b))
 
     def _bindings(self, session: Session) -> list[Trial] | str:
         """Different bindings at which the original runs."""

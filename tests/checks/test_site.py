@@ -231,6 +231,16 @@ def test_what_needs_its_own_size_is_checked_at_that() -> None:
     assert "at smaller sizes" not in found.notes
 
 
+@pytest.mark.parametrize(("shape", "status"), [("n", "not run"), ("100000", "ok")])
+def test_large_inputs_are_tried_where_no_others_run_unless_only_small_ones_are(shape: str, status: str) -> None:
+    """Reshape takes 100000 elements and no fewer; of a size that has no name there are no smaller ones."""
+    graph = f"(float[{shape}] x) => (y) {{{{ r = Reshape(x, {{{{100, 1000}}}})  y = {{}} }}}}"
+    before, after = (parse(graph.format(each)) for each in ("Neg(r)", "Sub({0.0}, r)"))
+    assert check_site(before, after).ok
+    clear_cache()
+    assert check_site(before, after, Trials(only_small=True)).status == status
+
+
 HEADS = """(float[2,197,1024] x) => (y) {{
     h = Reshape(x, {{2, 197, {heads}, {size}}})  t = Transpose<perm = [0, 2, 1, 3]>(h)  y = Neg(t)
 }}"""

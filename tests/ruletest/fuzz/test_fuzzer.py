@@ -14,7 +14,7 @@ from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.rules import FLOATS, INTS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
-from onnxrewrite.ruletest.fuzz import Verdict, fuzz, starts
+from onnxrewrite.ruletest.fuzz import Verdict, fuzz, judge, starts
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.generation import grown
 from onnxrewrite.ruletest.fuzz.instances import instances
@@ -217,6 +217,16 @@ def tampering(m: Match, build: Builder) -> Value:
     assert producer is not None
     producer.replace_input_with(0, m[x])
     return m[x]
+
+
+def test_a_graph_that_takes_too_much_memory_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(judge, "check_site", out_of_memory)
+    found = verdict(rule(op.Relu(op.Relu(x)), lambda m, b: b.Relu(m[x])), 5)
+    assert found.status == "not tried"
+    assert list(found.not_run) == ["it takes more memory than there is"]
 
 
 def test_a_rule_that_changes_the_graph_by_itself_is_refuted() -> None:
