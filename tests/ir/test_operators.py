@@ -126,3 +126,25 @@ def test_variadic(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(operators(marks="numbers")))
 def test_numbers_are_operands(name: str) -> None:
     assert TRAITS[name].numbers <= schema.input_names("", name)
+
+
+GIVEN = {"Slice": ([0, 1], [2, 5], [1, 0]), "Pad": ([1, 0, 2, 1],)}
+
+
+@pytest.mark.parametrize("name", sorted(operators(marks="implied")))
+def test_an_implied_operand_says_nothing(name: str) -> None:
+    known, implied = schema.schema("", name, None), TRAITS[name].implied
+    assert known is not None
+    assert implied is not None
+    x, given = np.arange(30, dtype=np.float32).reshape(5, 6), [np.array(each) for each in GIVEN[name]]
+    assert known.inputs[1 + len(given)].name == implied[0]
+    last = np.float32(implied[1]) if implied[0] in TRAITS[name].numbers else np.full_like(given[0], implied[1])
+    np.testing.assert_array_equal(computed(name, [x, *given, last]), computed(name, [x, *given]))
+
+
+@pytest.mark.parametrize(("name", "operands"), [("Unsqueeze", ([2],)), ("OneHot", (3, [0, 1]))])
+def test_axes_outside_are_those_of_the_result(name: str, operands: Sequence[object]) -> None:
+    assert "outside" in TRAITS[name].marks
+    x = np.arange(6).reshape(2, 3)
+    attributes = {"axis": 2} if name == "OneHot" else {}
+    assert computed(name, [x, *map(np.array, operands)], **attributes).shape == (2, 3, 3 if attributes else 1)
