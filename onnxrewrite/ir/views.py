@@ -19,6 +19,9 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.skip_identity import resolve
 
+FROM_THE_END = 11
+"""Since this opset axes count from the end, too, whatever the operator."""
+
 END = 2**63 - 1
 """As an end: up to the end of the axis, whatever its size."""
 

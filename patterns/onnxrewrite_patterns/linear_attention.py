@@ -17,7 +17,7 @@ stateful = op["LinearAttention", "CausalConvWithState"](Each("operands"))
     LOWER,
     stateful,
     allow_shared=True,
-    assumes=(Assumption.FINITE,),
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
             "float[b,s,8] q; float[b,s,8] k; float[b,s,8] v;"

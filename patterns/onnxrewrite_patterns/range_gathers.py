@@ -195,6 +195,7 @@ gather_nd = AnyNode(op_types=("GatherND",))
     gather_nd,
     benefit=40,
     allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             "bool[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  r = Range(0, p, 1)  t = Range(0, q, 1)"

@@ -57,6 +57,12 @@ _ROW = "float[2,1,2] {{{0}, {0}, {0}, {0}}}"
             opset=23,
         ),
         Rejects(
+            "float[2,3,5,d] x; float[2,4,2] c; float[2,4,2] k; x1, x2 = Split<axis=2>(x, {1, 4})"
+            "  r = RotaryEmbedding(x2, c, k)  y = Concat<axis=-2>(x1, r)",
+            because="from end to end",
+            opset=23,
+        ),
+        Rejects(
             f"{_TOKENS} r = RotaryEmbedding(x2, c, k)  y = Concat<axis=-2>(r, x1)",
             because="expected",
             opset=23,
@@ -79,6 +85,9 @@ def rotary_of_some_tokens(m: Match, build: Builder) -> Value:
     first, second = (m.piece(resolve(m[t]), 2) for t in (front, back))
     everything = first == range(first.stop) and second == range(first.stop, second.stop) and second.stop == heads[2]
     m.require(everything, f"tokens {first} and {second} are not all of them, in their order", at=x)
+    half = m.dim(cos, -1)
+    is_whole = isinstance(half, int) and heads[3] == 2 * half
+    m.require(is_whole, "heads are not known to be turned from end to end", at=x)
     rows = [_with_kept(m, build, m[t], len(first if is_before else second), number, is_before) for t, number in _STILL]
     return build.RotaryEmbedding(m[x], *rows, interleaved=1 if m[interleaved] else None)
 

@@ -123,7 +123,7 @@ _SPLIT = "float[n,6,4] x; v = Reshape(x, {0, 2, 3, 2, 2})"
         Rejects(
             "float[b,3,2] z; float[b,3,2] h; x = Reshape(z, {-1, 2})  v = Reshape(x, {-1, 3, 2})  s = Add(v, h)"
             "  y = Reshape(s, {0, 3, 2})",
-            because="not shown to fit",
+            because="not known to undo",
         ),
         Rejects(
             f"{_SPLIT} float[n,2,3,2,1] h; s = Add(v, h)  y = Reshape(s, {{0, 6, 4}})",
@@ -131,7 +131,11 @@ _SPLIT = "float[n,6,4] x; v = Reshape(x, {0, 2, 3, 2, 2})"
         ),
         Rejects(
             f"{_SPLIT} float[n,2,3,2,2] h; s = Add(v, h)  y = Reshape(s, {{0, 4, 6}})",
-            because="not shown to equal",
+            because="not known to undo",
+        ),
+        Rejects(
+            "float x; float[2,3] h; v = Reshape(x, {2, 3})  s = Add(v, h)  y = Reshape(s, {2, 3, 1})",
+            because="not known to undo",
         ),
     ),
 )
@@ -141,5 +145,6 @@ def sum_between_views(m: Match, build: Builder) -> Value:
     added = build.Add(m[first], m[second]) if second in m else m[first]
     is_full = same_shape(m.shape(added), m.shape(split))
     m.require(is_full, "what is added is not of the shape it is added in", at=split)
+    m.require(same_shape(m.shape(whole), m.shape(merged)), "the views are not known to undo each other", at=whole)
     made: Value = build.Add(m[whole], reshaped_as(m, build, added, m[merged]))
     return made

@@ -9,15 +9,12 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import TRAITS, operators
-from onnxrewrite.ir.views import input_of, spellings
+from onnxrewrite.ir.views import FROM_THE_END, input_of, spellings
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 
 BROADCASTING = frozenset(operators("broadcast"))
 """Operators of which a constant of one element may have any rank that another operand has."""
-
-_FROM_THE_END = 11
-"""Since this opset axes count from the end, too."""
 
 D = ir.DataType
 _CASTABLE = frozenset({D.FLOAT, D.DOUBLE, D.FLOAT16, D.INT32, D.INT64, D.BOOL})
@@ -33,7 +30,7 @@ def swap(node: ir.Node, rng: random.Random) -> None:
 
 def respell_axes(draft: Draft, node: ir.Node, rng: random.Random) -> None:
     """Axes counted from either end."""
-    found = schema.schema(node.domain, node.op_type, draft.opset) if draft.opset >= _FROM_THE_END else None
+    found = schema.schema(node.domain, node.op_type, draft.opset) if draft.opset >= FROM_THE_END else None
     for name in ("axis", "axes") if found is not None else ():
         index, attribute = schema.formal_index(found, name), node.attributes.get(name)
         if attribute is not None:

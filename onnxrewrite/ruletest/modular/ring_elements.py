@@ -70,6 +70,8 @@ class Constants:
 
     def _carried(self, array: Any) -> Array:
         eps = epsilon(ir.DataType.from_numpy(array.dtype))
+        if array.dtype == np.float64:  # what is computed from a coarser number is no more precise
+            eps = max([eps, *(precision for _, precision, *_ in self._known)])
         self.precision = max(self.precision, eps)
         wide = np.asarray(array, np.float64)
         self.sizes.update(np.unique(np.abs(wide)).tolist())
