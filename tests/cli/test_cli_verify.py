@@ -155,6 +155,14 @@ def hangs(m, build):
     time.sleep(60)
 
 
+def aborts_unguarded(m, build):
+    m.require(m.rank(x) != 2, "it is a matrix")
+    if m.rank(x) == 2:
+        Path(__file__).with_name("aborted").touch()
+        os.abort()
+    return build.Floor(m[x])
+
+
 def odd(name, operator, rewrite):
     pattern = operator(operator(x))  # with an example, or many graphs are grown of it
     (name_of,) = pattern.op_types
@@ -170,6 +178,7 @@ RULES = (
     odd("two-values", op.Exp, lambda m, b: [m[x], m[x]]),
     Rule("any-node", Stage.CANONICALIZE, AnyNode(), lambda m, b: m.anchor),
     odd("hangs", op.Sin, hangs),
+    odd("aborts-unguarded", op.Floor, aborts_unguarded),
 )
 """
 
@@ -202,6 +211,12 @@ def test_no_rule_costs_the_verdict_of_another(cli, odd, tmp_path):
         said = f"{rule}  {status}: {why}" if status == "refuted" else why
         assert said in done.out
     assert "boom" in cli("verify", "raises", "--rules", odd, "--count", 5).out
+
+
+def test_a_rule_that_is_right_within_its_guards_is_so_if_it_aborts_without_them(cli, odd, tmp_path):
+    found = cli("verify", "aborts-unguarded", "--rules", odd, "--count", 60)
+    assert (tmp_path / "aborted").exists()
+    assert (found.code, "aborts-unguarded  tested" in found.out) == (0, True)
 
 
 def test_an_interrupt_ends_it_at_once(odd, tmp_path):

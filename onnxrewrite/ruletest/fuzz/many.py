@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeAlias
 
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
@@ -17,6 +18,9 @@ from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
 from onnxrewrite.system.atomic import write_whole
 from onnxrewrite.system.plain import Json, Plain
 from onnxrewrite.system.workers import Died, in_workers
+
+Answer: TypeAlias = tuple[dict[str, Json], str | None]
+"""A verdict as plain data, and the path of the test that was written."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Request:
         remembers: True if verdicts of earlier runs count.
         proves: True if a proof of what passes is asked for, too.
         scripts: The folder for the scripts of proofs; None not to write them.
+        thorough: True to make counterexamples small, and to ask whether guards are too strict.
     """
 
     rules: tuple[str, ...] = ()
@@ -40,6 +45,7 @@ class Request:
     remembers: bool = True
     proves: bool = False
     scripts: Path | None = None
+    thorough: bool = True
 
 
 def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Plain]:
@@ -61,13 +67,25 @@ def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Pl
             yield {**known, "cached": True, "saved": None}
         else:
             unknown.append(name)
-    for name, tried in in_workers(partial(_tried, request), unknown, jobs):
+    for name, tried in _answers(request, unknown, jobs):
         if isinstance(tried, Died):
             died = Verdict(name, UNTRIED, f"the process that tried it {tried.how}")
             yield {**to_json(died), "cached": False, "saved": None}
             continue
         memory.put(keys[name], tried[0])
         yield {**tried[0], "cached": False, "saved": tried[1]}
+
+
+def _answers(request: Request, names: Sequence[str], jobs: int) -> Iterator[tuple[str, Answer | Died]]:
+    """The answers of workers.  A rule of which one died is tried again without overruling its guards: what they keep
+    away may be what ends it."""
+    died = list[str]()
+    for name, tried in in_workers(partial(_tried, request), names, jobs):
+        if isinstance(tried, Died):
+            died.append(name)
+        else:
+            yield name, tried
+    yield from in_workers(partial(_tried, replace(request, thorough=False)), died, jobs)
 
 
 _library = cache(registry.load)
@@ -97,11 +115,11 @@ def _proved(verdict: Verdict, rule: Rule, library: Sequence[Rule], request: Requ
     return replace(verdict, status=PROVED, proof=f"{found.strength}, of {found.extent}", script=digest)
 
 
-def _tried(request: Request, name: str) -> tuple[dict[str, Json], str | None]:
+def _tried(request: Request, name: str) -> Answer:
     """The verdict on a rule, and the path of the test that was written."""
     library = _library(request.rules)
     rule = _named(library, name)
-    verdict = fuzz(rule, list(library), seed=request.seed, count=request.count)
+    verdict = fuzz(rule, list(library), seed=request.seed, count=request.count, thorough=request.thorough)
     if request.proves and verdict.passed:
         verdict = _proved(verdict, rule, list(library), request)
     if request.folder is None or verdict.counterexample is None:
