@@ -163,6 +163,15 @@ def test_a_number_of_half_precision_is_the_same_in_single_precision() -> None:
     assert Constants().carry(np.float32(half)) != Constants().carry(np.float32(0.03))
 
 
+def test_a_double_that_was_computed_from_a_coarser_number_is_no_more_precise() -> None:
+    """An alpha of 1.1 is stored in single precision, and is six times as much in a bias of doubles."""
+    weight, bias = "double[3,1] {1.0, 1.0, 1.0}", 6 * float(np.float32(1.1))
+    before = f"double[2,3] x; s = Add(x, double[3] {{1.0, 2.0, 3.0}})  y = Gemm<alpha=1.1>(s, {weight})"
+    after = "double[2,3] x; y = Gemm<alpha=1.1>(x, {}, double[1] {{{!r}}})"
+    assert check(before, after.format(weight, bias)).status == "equal"
+    assert check(before, after.format(weight, bias * 1.001)).status != "equal"
+
+
 def test_what_is_no_number_is_undefined() -> None:
     assert carried(float("nan")) == int(arithmetic.UNDEFINED)
 

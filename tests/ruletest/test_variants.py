@@ -13,7 +13,8 @@ from onnxrewrite.ir import text
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rules import FLOATS, AnyNode, Builder, Match, Rewrites, Scalar, Stage, Var, op
 from onnxrewrite.ruletest.metamorphic import near_misses, seeds, spellings
-from onnxrewrite.ruletest.metamorphic.running import difference
+from onnxrewrite.ruletest.metamorphic.running import difference, small_sizes
+from onnxrewrite.runtime.session import as_proto
 
 COUNT = 8
 
@@ -41,6 +42,13 @@ def test_a_rule_makes_nothing_wrong_of_a_near_miss(rule: Rule) -> None:
 def test_spellings_compute_the_same(name: str) -> None:
     for each in spellings([s for s in seeds_of(name) if s.feeder is not None], COUNT, seed=1):
         assert difference(each.seed.model, each.model) is None, text.print_model(each.model)
+
+
+@pytest.mark.parametrize(("opset", "is_empty"), [(9, False), (13, True)])
+def test_zeros_are_tried_where_shapes_are_known_to_fit(opset: int, is_empty: bool) -> None:
+    """Before opset 11 shape inference says nothing of an axis from the end."""
+    model = text.parse("float[n,1] x; y = Concat<axis=-1>(x, x)", opset=opset)
+    assert ({"n": 0} in small_sizes(as_proto(model), edges=True)) == is_empty
 
 
 def test_the_same_seed_gives_the_same_spellings() -> None:
