@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -239,14 +239,18 @@ class _Site:
             sampler = Sampler(self.before, dims=known, seed=self.trials.seed)
             yield from sampler.candidates(10)
         large = filter(self._is_large, self.sampler.candidates(2 * self.trials.sizes))
-        yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
+        yield from self._allowed(b for binding in large for b in smaller(binding, self.sampler.specs))
         held = []  # the large ones are tried only where no others run, and only then the rest is asked for
         for binding in self.sampler.candidates(30):
             if self._is_large(binding):
                 held.append(binding)
             else:
                 yield binding
-        yield from (b for b in held if not (self.trials.only_small and b))
+        yield from self._allowed(held)
+
+    def _allowed(self, bindings: Iterable[Binding]) -> Iterator[Binding]:
+        """Those, of some sizes, that may be tried; what has no sizes always may."""
+        return (b for b in bindings if not (self.trials.only_small and b and self._is_large(b)))
 
     def _bindings(self, session: Session) -> list[Trial] | str:
         """Different bindings at which the original runs."""

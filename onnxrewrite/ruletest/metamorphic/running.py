@@ -90,12 +90,12 @@ def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]
     """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum.
 
     With ``edges`` also ones and zeros, these where shapes are known to fit: ONNX Runtime does not ask then, and shape
-    inference says nothing of axes that count from the end where the standard has none yet.
+    inference says nothing of axes that count from the end where the standard has none yet; there they are ones.
     """
     names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
-    found = [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in tried] if names else []
-    is_told = all(o.version >= FROM_THE_END for o in model.opset_import if not o.domain)
-    return [b for b in found if all(b.values()) or (is_told and is_consistent(model, b))]
+    least = 0 if all(o.version >= FROM_THE_END for o in model.opset_import if not o.domain) else 1
+    found = [{n: max(least, sizes[at % len(sizes)]) for at, n in enumerate(names)} for sizes in tried] if names else []
+    return [b for b in found if all(b.values()) or is_consistent(model, b)]
 
 
 def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:
