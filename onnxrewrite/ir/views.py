@@ -55,6 +55,8 @@ def spellings(node: ir.Node, name: str, value: Any) -> tuple[Any, ...]:
     traits = TRAITS.get(node.op_type) if not node.domain else None
     counted = node.outputs[0] if traits is not None and "outside" in traits.marks else input_of(node)
     rank = Facts.rank(counted) if counted is not None else None
+    if node.domain and rank != Facts.rank(node.outputs[0]):  # the first operand may be a scale
+        return (value,)
     if rank is None or not all(isinstance(a, int) and -rank <= a < rank for a in listed):
         return (value,)
     front = tuple(a % rank for a in listed)

@@ -142,8 +142,8 @@ def same_parameter(actual: Any, expected: Any) -> bool:
     return bool(actual == expected)
 
 
-def is_written(node: ir.Node, name: str, actual: Any, expected: Any) -> bool:
-    """True if a parameter of a node has the expected value, in whatever way it is written."""
+def same_parameter_at(node: ir.Node, name: str, actual: Any, expected: Any) -> bool:
+    """``same_parameter`` at a node, in whatever way its value is written."""
     return any(same_parameter(each, expected) for each in spellings(node, name, actual))
 
 

@@ -371,7 +371,7 @@ class RecursiveMatcher:
             self.miss(binding, lambda: f"expected a constant for {name} of {called(node)}", expected)
         elif isinstance(expected, Attr | Capture):
             yield from self._attribute(name, expected, actual, node, binding)
-        elif numbers.is_written(node, name, actual, expected):
+        elif numbers.same_parameter_at(node, name, actual, expected):
             yield binding
         else:
             self.miss(
@@ -390,7 +390,7 @@ class RecursiveMatcher:
             actual = expected.default
         if expected not in binding.bound:
             yield binding.bind(expected, actual)
-        elif numbers.is_written(node, name, actual, binding.bound[expected]):
+        elif numbers.same_parameter_at(node, name, actual, binding.bound[expected]):
             yield binding
         else:
             self.miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}", expected)

@@ -217,6 +217,7 @@ def test_a_rule_that_is_right_within_its_guards_is_so_if_it_aborts_without_them(
     found = cli("verify", "aborts-unguarded", "--rules", odd, "--count", 60)
     assert (tmp_path / "aborted").exists()
     assert (found.code, "aborts-unguarded  tested" in found.out) == (0, True)
+    assert "a process that tried it without its guards died of SIGABRT" in found.out
 
 
 def test_an_interrupt_ends_it_at_once(odd, tmp_path):

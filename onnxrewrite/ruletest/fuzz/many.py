@@ -78,14 +78,17 @@ def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Pl
 
 def _answers(request: Request, names: Sequence[str], jobs: int) -> Iterator[tuple[str, Answer | Died]]:
     """The answers of workers.  A rule of which one died is tried again without overruling its guards: what they keep
-    away may be what ends it."""
-    died = list[str]()
+    away may be what ended it, which is told."""
+    died = dict[str, Died]()
     for name, tried in in_workers(partial(_tried, request), names, jobs):
         if isinstance(tried, Died):
-            died.append(name)
+            died[name] = tried
         else:
             yield name, tried
-    yield from in_workers(partial(_tried, replace(request, thorough=False)), died, jobs)
+    for name, tried in in_workers(partial(_tried, replace(request, thorough=False)), list(died), jobs):
+        if not isinstance(tried, Died):
+            tried[0]["warnings"] = [f"a process that tried it without its guards {died[name].how}"]
+        yield name, tried
 
 
 _library = cache(registry.load)
