@@ -47,7 +47,7 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
     return tuple(array.ravel().tolist())
 
 
-def spellings(node: ir.Node, name: str, value: Any) -> tuple[Any, ...]:
+def spellings(node: ir.Node, name: str, value: object) -> tuple[object, ...]:
     """The values of a parameter that mean the same at a node, this one first: axes are counted from either end."""
     listed = (value,) if isinstance(value, int) else value
     if name not in ("axis", "axes") or not isinstance(listed, tuple):

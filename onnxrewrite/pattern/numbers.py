@@ -142,7 +142,7 @@ def same_parameter(actual: Any, expected: Any) -> bool:
     return bool(actual == expected)
 
 
-def same_parameter_at(node: ir.Node, name: str, actual: Any, expected: Any) -> bool:
+def same_parameter_at(node: ir.Node, name: str, actual: object, expected: object) -> bool:
     """``same_parameter`` at a node, in whatever way its value is written."""
     return any(same_parameter(each, expected) for each in spellings(node, name, actual))
 

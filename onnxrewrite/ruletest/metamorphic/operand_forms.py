@@ -33,8 +33,8 @@ def respell_axes(draft: Draft, node: ir.Node, rng: random.Random) -> None:
     found = schema.schema(node.domain, node.op_type, draft.opset) if draft.opset >= FROM_THE_END else None
     for name in ("axis", "axes") if found is not None else ():
         index, attribute = schema.formal_index(found, name), node.attributes.get(name)
-        if attribute is not None:
-            value = rng.choice(spellings(node, name, schema.plain(attribute.value)))
+        value = rng.choice(spellings(node, name, schema.plain(attribute.value))) if attribute is not None else None
+        if attribute is not None and isinstance(value, int | tuple):
             node.attributes[name] = ir.convenience.convert_attribute(name, value, attribute.type)
         array = draft.array(input_of(node, index)) if index is not None else None
         if index is not None and array is not None:
