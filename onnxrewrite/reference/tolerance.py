@@ -315,11 +315,20 @@ class _Relative(NamedTuple):
         error, size = self.error, self.size
         if not self.ordinary.all():
             error, size = error[self.ordinary], size[self.ordinary]
-        with np.errstate(over="ignore"):
-            total = max(float(np.sqrt(np.sum(size * size))), 1.0)  # below one only where the scale is λ
-            rms = float(np.sqrt(np.sum(error * error))) / total
+        total = max(_length(size), 1.0)  # below one only where the scale is λ
+        rms = _length(error) / total
         index = int(np.argmax(self.error))
         return Norms(float(self.error.flat[index]), rms, index)
+
+
+def _length(numbers: Floats) -> float:
+    """The Euclidean norm, whose squares may be out of range: an error relative to λ, where all else is zero, is."""
+    with np.errstate(over="ignore"):
+        length = float(np.sqrt(np.sum(numbers * numbers)))
+    if np.isfinite(length):
+        return length
+    largest = float(np.max(numbers))
+    return largest * float(np.sqrt(np.sum((numbers / largest) ** 2))) if np.isfinite(largest) else largest
 
 
 def _relative(reference: Floats, value: Floats, least: float, error: Floats | None = None) -> _Relative | None:

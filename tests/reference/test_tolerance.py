@@ -132,6 +132,15 @@ def test_something_for_exact_zero_is_refused() -> None:
     assert compare(zero.astype(np.float64), zero, -zero).accept
 
 
+def test_what_no_rounding_could_tell_from_zero_is_accepted() -> None:
+    """``log(exp(x))`` of 1e-136 is zero in double precision, give or take a rounding of one: any less is right."""
+    zero, tiny = np.zeros(2), np.array([0.0, 1.2e-136])
+    noise = measure(zero, np.array([2.2e-16, -2.2e-16]), np.dtype(np.float64))
+    assert compare(zero, zero, tiny, Rounding(noise)).accept
+    assert not compare(zero, zero, tiny).accept
+    assert not compare(zero, zero, np.array([0.0, 1e-13]), Rounding(noise)).accept
+
+
 @pytest.mark.parametrize("sentinel", [-1e4, -1e9, -3.4028235e38])
 def test_masks_do_not_hide_errors(sentinel: float) -> None:
     reference = X.copy()
