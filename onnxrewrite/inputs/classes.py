@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from onnxrewrite.inputs.bindings import InputSpec, telling
-from onnxrewrite.system.arrays import Array, DType, Floats, Mask
+from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Mask, is_tensor
 
 SENTINEL_MIN = 9e3
 """From here on a number may stand for infinity, as -10000 does in masks."""
@@ -56,6 +56,14 @@ _FLOATS = frozenset(
 def stream(values: str) -> int:
     """The number of a class, so that each has random numbers of its own."""
     return EDGES.index(values)
+
+
+def class_of(feeds: Feeds) -> str:
+    """The class that certain inputs belong to, for what is asked of a result: not finite, huge or normal."""
+    floats = [np.asarray(v).astype(np.float64) for v in feeds.values() if is_tensor(v) and v.dtype.kind in "fV"]
+    if not all(np.isfinite(f).all() for f in floats):
+        return NOT_FINITE
+    return HUGE if any(np.abs(f).max(initial=0.0) > _MOST_MARK for f in floats) else CLASSES[0]
 
 
 def is_float(spec: InputSpec) -> bool:

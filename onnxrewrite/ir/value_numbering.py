@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,8 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.skip_identity import resolve
 
 Expression: TypeAlias = tuple[Hashable, ...]
+
+Results: TypeAlias = Sequence[ir.Value]
 
 _SMALL = 4096
 """Constants of no more elements stand for their content in an expression."""
@@ -184,6 +186,36 @@ def _axes(node: ir.Node) -> tuple[int | str, tuple[Hashable, ...]] | None:
         known = node.attributes.get(str(place))
         axes = np.ravel(known.value).tolist() if known is not None and not known.is_ref() else None
     return (place, (_FROM_FRONT, *sorted(a % len(source.shape) for a in axes))) if axes and len(source.shape) else None
+
+
+def same_work(before: Sequence[ir.Node], after: Sequence[ir.Node], outputs: Results, results: Results) -> bool:
+    """True if nodes compute what others do in the very same way: the same operators, attributes and constants, and
+    operands in the same order.
+
+    Args:
+        before: Nodes, sorted.
+        after: Others, sorted.
+        outputs: Values that the first compute.
+        results: As many that the others compute.
+    """
+    if len(before) != len(after) or any(a.op_type != b.op_type for a, b in zip(before, after, strict=True)):
+        return False
+    known: dict[Expression, int] = {}
+    numbers: dict[ir.Node, int] = {}
+
+    def key(value: ir.Value | None) -> Hashable:
+        if value is None:
+            return None
+        node, tensor = value.producer(), value.const_value
+        if node is not None and node in numbers:
+            return numbers[node], value.index()
+        return id(value) if tensor is None else _tensor(tensor)
+
+    for node in (*before, *after):
+        attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items()))
+        operator = (node.domain, node.op_type, node.overload, node.version, len(node.outputs), attributes)
+        numbers[node] = known.setdefault((*operator, *map(key, node.inputs)), len(known))
+    return all(key(old) == key(new) for old, new in zip(outputs, results, strict=True))
 
 
 def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:

@@ -7,8 +7,9 @@ sizes, and the elements that it gives to inputs, are tried first, then special v
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -24,14 +25,19 @@ from onnxrewrite.proof.tensors import Tensor
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.runtime.session import Session, open_session
-from onnxrewrite.system.arrays import Array, Held, Outputs
+from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
+
+Confirm: TypeAlias = Callable[[Feeds], str | None]
+"""Says in which way inputs, at which two graphs seem to differ, refute the claim; None where they do not."""
 
 MAX_SIZE = 64
 """Larger sizes of a model of the solver are not run."""
 
 _SIZES = ((2, 3, 5, 7), (1, 2, 3, 4), (3, 1, 2, 1), (2, 2, 2, 2), (0, 2, 3, 1))
 
-_SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, np.nan, np.inf, -np.inf, 3.0e38, -7.0)
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, np.nan, np.inf, -np.inf, 1e10, -7.0)
+"""Of which products do not overflow: beside what is infinite, nobody could tell."""
+
 _WHOLE = (0, 1, -1, 2, 7, 127, -128, 2**31 - 1, -(2**31), 2**62)
 
 _ROUNDS = 3
@@ -100,7 +106,9 @@ def _value(term: Term) -> Term:
     return None
 
 
-def search(before: ir.Model, after: ir.Model, guesses: Sequence[Guess]) -> Refutation | None:
+def search(
+    before: ir.Model, after: ir.Model, guesses: Sequence[Guess], confirm: Confirm | None = None
+) -> Refutation | None:
     """Run both graphs at inputs that may tell them apart; None where none does."""
     try:
         protos = [io.to_proto(schema.raised_to_date(m)) for m in (before, after)]
@@ -112,6 +120,7 @@ def search(before: ir.Model, after: ir.Model, guesses: Sequence[Guess]) -> Refut
         return None
     for feeds in _feeds(protos[0], guesses):
         found = _differs(protos[0], old, new, feeds)
+        found = (confirm(feeds) or "") if found and confirm is not None else found
         if found:
             return Refutation(found, feeds)
     return None

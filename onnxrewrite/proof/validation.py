@@ -88,6 +88,7 @@ def prove(
     not_empty: bool = False,
     seconds: float = SECONDS,
     refute: bool = True,
+    confirm: refutation.Confirm | None = None,
 ) -> Outcome:
     """Prove that ``after`` computes what ``before`` does, or find inputs at which it does not.
 
@@ -97,6 +98,7 @@ def prove(
         not_empty: True if no size is taken to be zero.
         seconds: The time for the proof; running a counterexample comes on top.
         refute: True to look for a counterexample, and to run it.
+        confirm: Judges it; without, any difference in the runs is one.
     """
     start = time.process_time()
     before, after = with_facts(before), with_facts(after)
@@ -115,7 +117,7 @@ def prove(
         reasons.append(f"{attempt.name}: {reason}")
         models += attempt.guess()
     if refute:
-        found = refutation.search(before, after, models)
+        found = refutation.search(before, after, models, confirm)
         if found is not None:
             return found
     return Unknown("; ".join(dict.fromkeys(reasons)), time.process_time() - start)

@@ -27,7 +27,16 @@ from onnxrewrite.rewrite.layers import Marks, Refusal, Repetition, Visit
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling
+from onnxrewrite.rewrite.transaction import (
+    Change,
+    Misbuilt,
+    Settled,
+    TooNew,
+    Transaction,
+    TurnedDown,
+    Workspace,
+    telling,
+)
 from onnxrewrite.rewrite.worklist import LoopGuard, Refusals, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -233,6 +242,8 @@ class Driver:
                     self.trace.conflicts.update((rule.name, other.name) for other in beaten)
                     return Visit(rule, place, number, tuple(refused), is_told), outcome
                 refusals.append(outcome)
+                if isinstance(outcome, Settled):
+                    break
             self._note(rule, node, output.name or "", refusals)
             is_told &= not any(isinstance(r, TurnedDown) for r in refusals)
             refused += [(rule, place, telling(refusals).reason)] if refusals else []
@@ -364,7 +375,8 @@ class Driver:
             if isinstance(refusal, TooNew):
                 self.trace.too_new |= refusal.versions
             told = f"{rule.name}: {refusal.reason}"
-            is_rules_fault = refusal.__cause__ is not None or isinstance(refusal, Misbuilt)
+            is_vain = isinstance(refusal, Settled) and not any(a.key == (rule.name, value) for a in self.trace.applied)
+            is_rules_fault = is_vain or refusal.__cause__ is not None or isinstance(refusal, Misbuilt)
             if is_rules_fault and not any(w.startswith(told) for w in self.trace.warnings):
                 self.trace.warnings.append(f"{told} (at `{value}`)")
 

@@ -18,6 +18,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological, with_inner
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
+from onnxrewrite.ir.value_numbering import same_work
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit, legality
@@ -60,6 +61,11 @@ class TooNew(Refused):
 
 class Misbuilt(Refused):
     """The replacement is legal in no opset: the rule is wrong, whatever the model."""
+
+
+class Settled(Refused):
+    """The replacement is what it replaces, as that of ``a + b + c`` by Sum is where the pattern takes the Sum, too: the
+    rule is done at this value, in whichever order it takes the terms."""
 
 
 class Broken(Refused):
@@ -262,6 +268,8 @@ class Transaction:
         self._refuse_shared()
         mark = self.facts.mark()
         self.results = self._replacement()
+        if same_work(topological(self.match.nodes), self.build.nodes, self.match.outputs, self.results):
+            raise Settled("it makes what is there")
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         self._growth = _growth(self.match, self.build)

@@ -15,6 +15,10 @@ from onnxrewrite.rules import *
 EIGHT_BITS = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
 
 
+ROOM = 2**30
+"""Half of what 32 bits hold is for the bias; products of 32,896 bytes fit into the other."""
+
+
 class Grid(NamedTuple):
     """The terms of a dequantized tensor: the whole, and what it is made of."""
 
@@ -126,6 +130,9 @@ def bias_in_steps(m: Match, bias: Grid, *scales: Var) -> Value:
     m.require(fits, "the scale of the bias is not the product of the other scales", at=bias.scale)
     zero = _constant(m, bias.zero)
     m.require(m.value(bias.zero) is None or (zero is not None and not zero.any()), "the bias has a zero", at=bias.zero)
+    steps = _constant(m, bias.integers)
+    has_room = steps is not None and bool((np.abs(steps) < ROOM).all())
+    m.require(has_room, "the bias is not known to leave room for the products in 32 bits", at=bias.integers)
     m.node(bias.whole)
     return m[bias.integers]
 

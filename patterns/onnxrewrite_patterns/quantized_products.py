@@ -47,11 +47,11 @@ _CONV = "uint8[n,2,5,5] q; int8[2,2,3,3] k; "
     of_conv,
     examples=(
         Rewrites(
-            f"{_CONV} int32[2] c; {_IMAGE} {_KERNEL}"
-            "b = DequantizeLinear<axis=0>(c, {0.25, 0.125}, int32[2] {0, 0})"
+            f"{_CONV} {_IMAGE} {_KERNEL}"
+            "b = DequantizeLinear<axis=0>(int32[2] {5, -3}, {0.25, 0.125}, int32[2] {0, 0})"
             "p = Conv<pads=[1,1,1,1]>(x, w, b)  y = QuantizeLinear(p, 4.0, uint8 7)",
-            to=f"{_CONV} int32[2] c; y = QLinearConv<pads=[1,1,1,1]>"
-            "(q, 0.5, uint8 3, k, {0.5, 0.25}, int8[2] {0, 0}, 4.0, uint8 7, c)",
+            to=f"{_CONV} y = QLinearConv<pads=[1,1,1,1]>"
+            "(q, 0.5, uint8 3, k, {0.5, 0.25}, int8[2] {0, 0}, 4.0, uint8 7, int32[2] {5, -3})",
         ),
         Rewrites(
             f"{_CONV} {_IMAGE} w = DequantizeLinear(k, 0.5)  p = Conv(x, w)  y = QuantizeLinear(p, 4.0, uint8 7)",
@@ -80,6 +80,11 @@ _CONV = "uint8[n,2,5,5] q; int8[2,2,3,3] k; "
             f"{_CONV} int32[2] c; {_IMAGE} {_KERNEL} b = DequantizeLinear(c, 0.25)"
             "p = Conv(x, w, b)  y = QuantizeLinear(p, 4.0, uint8 7)",
             because="not the product of the other scales",
+        ),
+        Rejects(
+            f"{_CONV} int32[2] c; {_IMAGE} w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)"
+            "p = Conv(x, w, b)  y = QuantizeLinear(p, 4.0, uint8 7)",
+            because="room for the products",
         ),
     ),
     benefit=30,
@@ -164,10 +169,10 @@ def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]
     of_gemm,
     examples=(
         Rewrites(
-            f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  p = Gemm(x, w, b)"
-            "y = QuantizeLinear(p, 2.0, uint8 7)",
-            to="uint8[m,4] q; int8[4,3] k; int32[3] c;"
-            "y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, int8 0, c, 2.0, uint8 7)",
+            f"{_FACTORS} w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(int32[3] {{5, -3, 0}}, 0.25)"
+            "p = Gemm(x, w, b)  y = QuantizeLinear(p, 2.0, uint8 7)",
+            to="uint8[m,4] q; int8[4,3] k;"
+            "y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, int8 0, int32[3] {5, -3, 0}, 2.0, uint8 7)",
         ),
         Rejects(
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)"
@@ -178,6 +183,11 @@ def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25, 1)"
             "p = Gemm(x, w, b)  y = QuantizeLinear(p, 2.0, uint8 7)",
             because="the bias has a zero",
+        ),
+        Rejects(
+            f"{_FACTORS} w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(int32[1] {{2147483647}}, 0.25)"
+            "p = Gemm(x, w, b)  y = QuantizeLinear(p, 2.0, uint8 7)",
+            because="room for the products",
         ),
         Rejects(
             "int8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  p = Gemm(x, w)"
@@ -259,9 +269,10 @@ def _to_float(build: Builder, first: list[Value], second: list[Value], added: Va
     gemm,
     examples=(
         Rewrites(
-            "uint8[m,4] q; uint8[4,3] k; int32[3] c; x = DequantizeLinear(q, 0.5, uint8 3)"
-            "w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  y = Gemm(x, w, b)",
-            to="uint8[m,4] q; uint8[4,3] k; int32[3] c; y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, uint8 0, c)",
+            "uint8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)  w = DequantizeLinear(k, 0.5)"
+            "b = DequantizeLinear(int32[3] {5, -3, 0}, 0.25)  y = Gemm(x, w, b)",
+            to="uint8[m,4] q; uint8[4,3] k;"
+            "y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, uint8 0, int32[3] {5, -3, 0})",
         ),
         Rejects(
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)"

@@ -8,7 +8,7 @@ import pytest
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.value_numbering import ValueNumbering, same_tensor
+from onnxrewrite.ir.value_numbering import ValueNumbering, same_tensor, same_work
 
 
 def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
@@ -173,3 +173,31 @@ def test_same_tensor() -> None:
     assert not same_tensor(tensor([0.0]), tensor([-0.0]))
     assert not same_tensor(tensor([1.0]), tensor([1.0], ir.DataType.DOUBLE))
     assert not same_tensor(tensor([1.0] * 5000), tensor([1.0] * 5000)), "large ones are not compared"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ("c = Add(x, w)  d = LeakyRelu<alpha=0.1>(c)  z = Concat<axis=0>(d, {1.})", True),
+        ("c = Add(w, x)  d = LeakyRelu<alpha=0.1>(c)  z = Concat<axis=0>(d, {1.})", False),
+        ("c = Add(x, w)  d = LeakyRelu<alpha=0.2>(c)  z = Concat<axis=0>(d, {1.})", False),
+        ("c = Sub(x, w)  d = LeakyRelu<alpha=0.1>(c)  z = Concat<axis=0>(d, {1.})", False),
+        ("c = Add(x, w)  d = LeakyRelu<alpha=0.1>(c)  z = Concat<axis=0>(d, {2.})", False),
+        ("c = Add(x, w)  d = LeakyRelu<alpha=0.1>(x)  z = Concat<axis=0>(d, {1.})", False),
+        ("d = LeakyRelu<alpha=0.1>(x)  z = Concat<axis=0>(d, {1.})", False),
+    ],
+)
+def test_the_same_work_is_the_same_to_the_order_of_operands(other: str, expected: bool) -> None:
+    one = "a = Add(x, w)  b = LeakyRelu<alpha=0.1>(a)  y = Concat<axis=0>(b, {1.})"
+    nodes = list(text.parse(f"float[2] x; float[2] w; {one}  {other}  v = Add(y, z)").graph)
+    before, after = nodes[:3], nodes[3:-1]
+    assert same_work(before, after, before[-1].outputs, after[-1].outputs) is expected
+    assert same_work(before, before, before[-1].outputs, before[-1].outputs)
+
+
+def test_results_of_one_node_in_another_order_are_not_the_same() -> None:
+    *nodes, _ = text.parse("float[2] x; a, b = Split(x, {1, 1})  c, d = Split(x, {1, 1})  y = Sum(a, b, c, d)").graph
+    (one,), (other,) = nodes[:1], nodes[1:]
+    assert same_work([one], [other], one.outputs, other.outputs)
+    assert not same_work([one], [other], one.outputs, other.outputs[::-1])
+    assert not same_work([one], [], one.outputs[:1], one.inputs[:1])

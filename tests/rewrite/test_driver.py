@@ -23,7 +23,7 @@ from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import RuleIndex
-from onnxrewrite.rules import AnyNode, Rule, Stage, Var, any_of, op
+from onnxrewrite.rules import AnyNode, Builder, Const, Rule, Stage, Var, any_of, op
 
 z = Var("z")
 
@@ -339,6 +339,34 @@ def test_two_rules_that_precede_each_other_do_not_hang() -> None:
 
 
 # -- loops --------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_whose_pattern_takes_what_it_makes_is_applied_once() -> None:
+    w = Var("w")
+    summed = rule("summed", x + z + w, lambda m, build: build.Sum(m[x], m[z], m[w]))
+    driver = drive("float[2] a; float[2] b; float[2] c; s = Add(a, b)  y = Add(c, s)", [summed])
+    assert [a.rule for a in driver.trace.applied] == ["summed"]
+    assert not driver.trace.warnings
+    assert reason(driver, "summed") == "it makes what is there"
+
+
+def test_a_rule_that_changes_nothing_is_told() -> None:
+    driver = drive("float[2] x; y = Exp(x)  w = Exp(y)", [rule("vain", op.Exp(x), lambda m, build: build.Exp(m[x]))])
+    assert not driver.trace.applied
+    assert driver.trace.warnings == ["vain: it makes what is there (at `y`)"]
+
+
+def test_a_rule_may_change_the_order_of_terms() -> None:
+    def in_order(m: Match, build: Builder) -> ir.Value:
+        m.require(m.node(product).inputs[0] is m.value(number), "the number is the second")
+        made: ir.Value = build.Mul(m[x], m.value(number))
+        return made
+
+    number = Const("number")
+    product = op.Mul(x, number)
+    driver = drive("float[2] x; y = Mul(2.0, x)", [rule("in-order", product, in_order)])
+    assert [a.rule for a in driver.trace.applied] == ["in-order"]
+    assert not driver.trace.warnings
 
 
 def test_rules_that_undo_each_other_are_stopped_and_named() -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import onnx
 import onnx_ir as ir
 
-from onnxrewrite.checks.assumed import classes
+from onnxrewrite.checks.assumed import classes, hold
+from onnxrewrite.checks.findings import Run
+from onnxrewrite.checks.judgement import PART, Judge
 from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
-from onnxrewrite.reference.evaluation import build_reference
-from onnxrewrite.reference.rounding import Unrounded, is_rounded
-from onnxrewrite.reference.tolerance import compare
+from onnxrewrite.inputs.classes import class_of
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.ruletest.fuzz.instances import Instance
 from onnxrewrite.ruletest.fuzz.standard import is_standard
@@ -97,8 +98,7 @@ def judge(
         rows_count=Assumption.SCORES_ABOVE_10000 in assumes,
         only_small=True,
     )
-    made = in_unsigned_bytes(bare(new)) if saturates() else bare(new)
-    result = check_site(original, made, trials)
+    result = check_site(original, _as_run(new), trials)
     if result.status == "failed":
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)
@@ -118,25 +118,28 @@ def _is_static(value: ir.Value) -> bool:
     return value.shape is not None and value.shape.is_static()
 
 
-def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds) -> str | None:
-    """The difference between two models at certain inputs; None if there is none, or if the original does not run."""
-    old, new = (open_session(as_proto(bare(runnable(m))), threads=1) for m in (before, after))
+def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption] = ()) -> str | None:
+    """The difference between two models at certain inputs; None if there is none, if the original does not run, or if
+    the inputs are not as the rule assumes."""
+    if not hold(assumes, feeds):
+        return None
+    original = bare(runnable(before))
+    old, new = (open_session(as_proto(m), threads=1) for m in (original, _as_run(runnable(after))))
     if isinstance(old, str):
         return None
     if isinstance(new, str):
         return f"the rewritten model does not open: {new}"
-    wanted, made = old.run(feeds), new.run(feeds)
+    wanted, made = old.run(feeds), new.run({n: v for n, v in feeds.items() if n in new.inputs})
     if isinstance(wanted, str):
         return None
     if isinstance(made, str):
         return f"the rewritten model fails where the original runs: {made}"
-    original = as_proto(bare(runnable(before)))
-    reference, unrounded = build_reference(original, threads=1).run(feeds) or {}, Unrounded(original)
-    for name, value in wanted.items():
-        if is_rounded(value):
-            found = unrounded.compare(feeds, name, value, made.get(name))
-        else:
-            found = compare(reference.get(name), value, made.get(name))
-        if not found.accept:
-            return f"output {name}: {found.reason}"
-    return None
+    run = Run({}, "these inputs", feeds, wanted, class_of(feeds))
+    judge = Judge(original, old, replace(PART, in_range=Assumption.IN_RANGE in assumes))
+    findings = judge.judge([run], [dict(zip(wanted, made.values(), strict=True))])
+    return next((f"output {f.name}: {f.comparison.reason}" for f in findings if not f.comparison.accept), None)
+
+
+def _as_run(model: onnx.ModelProto) -> ir.Model:
+    """A replacement as it is run here: a processor that saturates sums of bytes gets unsigned ones."""
+    return in_unsigned_bytes(bare(model)) if saturates() else bare(model)

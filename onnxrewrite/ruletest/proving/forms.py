@@ -28,6 +28,7 @@ class Form:
     Attributes:
         before: The graph.
         after: The graph after the rule, before lowering.
+        lowered: The graph as it is run.
         trial: The rule, and the target that it was asked to rewrite for.
         ranks: Of the inputs.
         dtypes: Of the inputs.
@@ -37,6 +38,7 @@ class Form:
 
     before: ir.Model
     after: ir.Model
+    lowered: ir.Model
     trial: Trial
     ranks: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -68,11 +70,13 @@ def forms(rule: Rule, library: Sequence[Rule], *, seed: int, count: int) -> Iter
 
 def _form(found: Instance) -> Form:
     assert found.raised is not None
+    assert found.after is not None
     inputs = found.before.graph.inputs
     dims = [d for v in inputs if v.shape is not None for d in v.shape]
     return Form(
         found.before,
         found.raised,
+        found.after,
         found.trial,
         tuple(sorted({len(v.shape) for v in inputs if v.shape is not None})),
         tuple(sorted({v.dtype.name.lower() for v in inputs if v.dtype is not None})),

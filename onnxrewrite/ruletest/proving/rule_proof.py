@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from onnxrewrite.proof import require_prover
 from onnxrewrite.proof.validation import IN_VALUE, WITHIN_BOUND, Outcome, Proof, Refutation, prove
 from onnxrewrite.rewrite.rule import Assumption, Rule
+from onnxrewrite.ruletest.fuzz.judge import differs_at
 from onnxrewrite.ruletest.proving.forms import Form, forms
 
 FORMS = 48
@@ -130,6 +132,7 @@ def prove_rule(
             not_empty=Assumption.NOT_EMPTY in rule.assumes,
             seconds=max(seconds - took, 0.0),
             refute=refute,
+            confirm=partial(differs_at, form.before, form.lowered, assumes=rule.assumes),
         )
         took += time.process_time() - start
         found.append(FormProof(form, outcome))

@@ -1,0 +1,68 @@
+"""What a rule assumes of the data: whether inputs are so, and what is fed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxrewrite.checks.assumed import classes, hold
+from onnxrewrite.inputs.classes import CLASSES, EDGES, HUGE, NOT_FINITE, class_of
+from onnxrewrite.ir import text
+from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.ruletest.fuzz.judge import differs_at
+from onnxrewrite.system.arrays import Array
+
+
+@pytest.mark.parametrize(
+    ("assumption", "right", "wrong"),
+    [
+        (Assumption.FINITE, np.float32([1, -2]), np.float32([1, np.inf])),
+        (Assumption.FINITE, np.float64([]), np.float64([np.nan])),
+        (Assumption.FINITE, np.array(["a"]), np.float16([np.inf])),
+        (Assumption.NOT_EMPTY, np.zeros((1, 2)), np.zeros((2, 0))),
+        (Assumption.NOT_NEGATIVE, np.int64([0, 3]), np.int64([2, -1])),
+        (Assumption.NOT_NEGATIVE, np.uint8([255]), np.int32([-(2**31)])),
+        (Assumption.NOT_NEGATIVE, np.float32([-1.0]), np.int8([-1])),
+        (Assumption.SCORES_ABOVE_10000, np.float32([-7, 12]), np.float32([-1e4])),
+        (Assumption.SCORES_ABOVE_10000, np.array([True, True, False]), np.array([False, False])),
+    ],
+)
+def test_inputs_are_as_assumed_or_not(assumption: Assumption, right: Array, wrong: Array) -> None:
+    assert hold((assumption,), {"x": right})
+    assert not hold((assumption,), {"x": right, "y": wrong})
+    assert hold((), {"x": wrong})
+
+
+def test_what_inputs_cannot_tell_holds() -> None:
+    assert hold((Assumption.IN_RANGE, Assumption.NO_SATURATION), {"x": np.float32([np.inf])})
+
+
+def test_classes_in_which_an_assumption_does_not_hold_are_left_out() -> None:
+    assert classes(()) == EDGES
+    assert NOT_FINITE not in classes((Assumption.FINITE,))
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (np.float32([1, 2]), CLASSES[0]),
+        (np.int64([2**62]), CLASSES[0]),
+        (np.float32([1e10, 0]), HUGE),
+        (np.float32([1e10, np.nan]), NOT_FINITE),
+        (np.float32([]), CLASSES[0]),
+    ],
+)
+def test_inputs_belong_to_a_class(array: Array, values: str) -> None:
+    assert class_of({"x": array}) == values
+
+
+ROOT = "float[n] x; s = Mul(x, x)  y = Sqrt(s)"
+"""Overflows where its replacement does not."""
+
+
+def test_a_difference_is_judged_as_that_of_a_rewrite_is() -> None:
+    before, right, wrong = map(text.parse, (ROOT, "float[n] x; y = Abs(x)", "float[n] x; y = Identity(x)"))
+    assert differs_at(before, right, {"x": np.float32([1e30, 2])}) is None
+    assert differs_at(before, wrong, {"x": np.float32([1e30, 2])}) is None
+    assert "output y" in str(differs_at(before, wrong, {"x": np.float32([1e30, -2])}))
+    assert differs_at(before, wrong, {"x": np.float32([np.inf, -2])}, [Assumption.FINITE]) is None
