@@ -363,14 +363,14 @@ class Judge:
         """The elements that the reference loses, too, or that are beyond the dtype; None if the rewrite makes something
         else of them."""
         unknown = lost & ~known
-        any_will_do = run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all()
         beyond = known & ~np.isfinite(rounded)
-        right = any_will_do or _same_pattern(wide[unknown], made[unknown])
-        return unknown | beyond if right and _same_pattern(rounded[beyond], made[beyond]) else None
+        right = _same(wide, made) | (np.isfinite(made) & (run.values in MAYBE_OVERFLOWS))
+        return unknown | beyond if right[unknown].all() and _same(rounded, made)[beyond].all() else None
 
     def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: DType) -> Comparison | None:
         """The same without a reference that knows better."""
-        if not self.depth.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
+        right = (_same(old, new) | np.isfinite(new)).all() and run.values in MAYBE_OVERFLOWS
+        if not self.depth.in_range and not right:
             return None
         near = np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW)
         return EXACT if near else None
@@ -398,9 +398,9 @@ def _has_scale(reference: Held, original: Held) -> bool:
     return largest > TOLERANCES[np.asarray(original).dtype].least
 
 
-def _same_pattern(old: Floats, new: Floats) -> bool:
-    """True if all elements are equal, NaN to NaN: of those not finite, infinities of the same sign."""
-    return bool(np.all((old == new) | (np.isnan(old) & np.isnan(new))))
+def _same(old: Floats, new: Floats) -> Mask:
+    """The elements that are equal, NaN to NaN: of those not finite, infinities of the same sign."""
+    return np.asarray((old == new) | (np.isnan(old) & np.isnan(new)))
 
 
 def _moved(run: Run, still: Outputs, session: Session | str, feeds: Feeds) -> Iterator[tuple[Run, str, Held, Held]]:

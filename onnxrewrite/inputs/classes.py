@@ -59,11 +59,12 @@ def stream(values: str) -> int:
 
 
 def class_of(feeds: Feeds) -> str:
-    """The class that certain inputs belong to, for what is asked of a result: not finite, huge or normal."""
+    """The class that certain inputs belong to, for what is asked of a result: not finite, huge, large or normal."""
     floats = [np.asarray(v).astype(np.float64) for v in feeds.values() if is_tensor(v) and v.dtype.kind in "fV"]
     if not all(np.isfinite(f).all() for f in floats):
         return NOT_FINITE
-    return HUGE if any(np.abs(f).max(initial=0.0) > _MOST_MARK for f in floats) else CLASSES[0]
+    largest = max((np.abs(f).max(initial=0.0) for f in floats), default=0.0)
+    return HUGE if largest > _MOST_MARK else "large" if largest > _ORDINARY else CLASSES[0]
 
 
 def is_float(spec: InputSpec) -> bool:
@@ -144,7 +145,7 @@ def marks(model: onnx.ModelProto) -> list[float]:
     return sorted(found)
 
 
-_MOST_MARK, _SMALL = 1e6, 8
+_MOST_MARK, _ORDINARY, _SMALL = 1e6, 100.0, 8
 
 
 def has_sentinel(model: onnx.ModelProto) -> bool:

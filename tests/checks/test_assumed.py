@@ -48,6 +48,7 @@ def test_classes_in_which_an_assumption_does_not_hold_are_left_out() -> None:
         (np.float32([1, 2]), CLASSES[0]),
         (np.int64([2**62]), CLASSES[0]),
         (np.float32([1e10, 0]), HUGE),
+        (np.float32([-700, 0]), "large"),
         (np.float32([1e10, np.nan]), NOT_FINITE),
         (np.float32([]), CLASSES[0]),
     ],
@@ -66,3 +67,12 @@ def test_a_difference_is_judged_as_that_of_a_rewrite_is() -> None:
     assert differs_at(before, wrong, {"x": np.float32([1e30, 2])}) is None
     assert "output y" in str(differs_at(before, wrong, {"x": np.float32([1e30, -2])}))
     assert differs_at(before, wrong, {"x": np.float32([np.inf, -2])}, [Assumption.FINITE]) is None
+
+
+def test_a_double_may_overflow_where_its_replacement_does_not_or_does_as_well() -> None:
+    graph = "double[n] x; a = Exp(x)  b = Exp(a)  y = Log(b)"
+    before, after, other = map(text.parse, (graph, "double[n] x; y = Exp(x)", "double[n] x; y = Neg(x)"))
+    feeds = {"x": np.float64([500, 2002, 1])}
+    assert differs_at(before, after, feeds) is None
+    assert differs_at(before, other, feeds) is not None
+    assert differs_at(after, before, feeds) is not None
