@@ -30,7 +30,6 @@ from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import (
     Change,
     Misbuilt,
-    Settled,
     TooNew,
     Transaction,
     TurnedDown,
@@ -56,6 +55,11 @@ _MANY = 128
 
 _TELL = 64
 """Progress is told every so many nodes."""
+
+
+class Settled(Refused):
+    """The replacement is what it replaces, as that of ``a + b + c`` by Sum is where the pattern takes the Sum, too: the
+    rule is done at this value, in whichever order it takes the terms."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +345,7 @@ class Driver:
         transaction = Transaction(self._work, rule, match, scope)
         try:
             transaction.propose()
+            self._refuse_settled(transaction)
             kept = self._ask(transaction)
         except Refused as refusal:
             transaction.discard()
@@ -349,6 +354,20 @@ class Driver:
         self.trace.applied.append(applied)
         self._loops.count(applied.key, applied.growth)
         return change
+
+    def _refuse_settled(self, transaction: Transaction) -> None:
+        """Refuse to make once more what is there; the first time a rule may, which is told, for at another constant it
+        may make another."""
+        if not transaction.is_vain():
+            return
+        rule, value = transaction.rule.name, transaction.match.anchor.name or ""
+        if any(a.key == (rule, value) for a in self.trace.applied):
+            raise Settled("it makes what is there")
+        self._warn_once(f"{rule}: it makes what is there", value)
+
+    def _warn_once(self, told: str, value: str) -> None:
+        if not any(w.startswith(told) for w in self.trace.warnings):
+            self.trace.warnings.append(f"{told} (at `{value}`)")
 
     def _ask(self, transaction: Transaction) -> Any:
         """The record to keep of a rewrite that passes its check and pays; raises ``TurnedDown`` otherwise."""
@@ -375,10 +394,8 @@ class Driver:
             if isinstance(refusal, TooNew):
                 self.trace.too_new |= refusal.versions
             told = f"{rule.name}: {refusal.reason}"
-            is_vain = isinstance(refusal, Settled) and not any(a.key == (rule.name, value) for a in self.trace.applied)
-            is_rules_fault = is_vain or refusal.__cause__ is not None or isinstance(refusal, Misbuilt)
-            if is_rules_fault and not any(w.startswith(told) for w in self.trace.warnings):
-                self.trace.warnings.append(f"{told} (at `{value}`)")
+            if refusal.__cause__ is not None or isinstance(refusal, Misbuilt):
+                self._warn_once(told, value)
 
     def _exhausted(self, stage: Stage) -> None:
         """Warn, and leave the rule that used up the budget out of the stages to come."""

@@ -63,11 +63,6 @@ class Misbuilt(Refused):
     """The replacement is legal in no opset: the rule is wrong, whatever the model."""
 
 
-class Settled(Refused):
-    """The replacement is what it replaces, as that of ``a + b + c`` by Sum is where the pattern takes the Sum, too: the
-    rule is done at this value, in whichever order it takes the terms."""
-
-
 class Broken(Refused):
     """The rule raised an exception of its own."""
 
@@ -268,8 +263,6 @@ class Transaction:
         self._refuse_shared()
         mark = self.facts.mark()
         self.results = self._replacement()
-        if same_work(topological(self.match.nodes), self.build.nodes, self.match.outputs, self.results):
-            raise Settled("it makes what is there")
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         self._growth = _growth(self.match, self.build)
@@ -306,6 +299,10 @@ class Transaction:
         finally:
             self.discard()
         return True
+
+    def is_vain(self) -> bool:
+        """True if the replacement is what it replaces."""
+        return same_work(topological(self.match.nodes), self.build.nodes, self.match.outputs, self.results)
 
     def discard(self) -> None:
         """Take the tape back."""

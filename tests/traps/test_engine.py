@@ -144,7 +144,7 @@ def rule(
 
 LESS = rule("less-to-greater", op.Less(x, z), lambda m, b: b.Greater(m[z], m[x]))
 GREATER = rule("greater-to-less", op.Greater(x, z), lambda m, b: b.Less(m[z], m[x]))
-SWAP = rule("swap", op.Max(x, z), lambda m, b: b.Max(m[z], m[x]))
+SWAP = rule("swap", op.Mod(x, z), lambda m, b: b.Mod(m[x], m[z]))
 CYCLE = tuple(
     rule(f"{a}-to-{b}".lower(), op[a](x), lambda m, build, b=b: getattr(build, b)(m[x]))
     for a, b in (("Ceil", "Floor"), ("Floor", "Round"), ("Round", "Ceil"))
@@ -192,7 +192,7 @@ def test_three_rules_in_a_circle(level):
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_rule_that_undoes_itself(level):
     """A rule that applies to what it made: stopped by the budget, and named."""
-    seen = trap("int64[n,3] x; y = Max(x, 3)  z = Max(x, 5)", rules=(SWAP,), levels=(level,))
+    seen = trap("int64[n,3] x; y = Mod(x, 3)  z = Mod(x, 5)", rules=(SWAP,), levels=(level,))
     assert any("swap" in n for n in seen.results[level].notes)
 
 
