@@ -123,6 +123,7 @@ second = op.Cast(first := op.Cast(x, to=Attr[int]("via")), to=to)
             because="double does not hold every number of int64",
         ),
         Rejects("float x; a = Cast<to=11>(x)  y = Cast<to=6>(a)", because="out of range"),
+        Rejects("bool x; a = Cast<to=10>(x)  y = Cast<to=8>(a)", because="text tells"),
     ),
 )
 def cast_of_cast(m: Match, build: Builder) -> Value:
@@ -138,6 +139,7 @@ def cast_of_cast(m: Match, build: Builder) -> Value:
     )
     if dtype == source:
         return m[x]
+    m.require(dtype != ir.DataType.STRING, "text tells of which dtype a number was", at=second)
     # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
     m.require(_always_defined(source, dtype), f"{source.name.lower()} may be out of range", at=x)
     return build.Cast(m[x], to=int(dtype))
