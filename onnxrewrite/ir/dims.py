@@ -11,7 +11,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import onnx_ir as ir
 import sympy  # type: ignore[import-untyped]
@@ -30,6 +30,8 @@ parsed at all: no shape needs them, and a few digits of them take forever."""
 
 FAR: Final = 10**9
 """Exporters write this, or more, for the end of an axis: TensorFlow's 10⁹, others the largest integer."""
+
+Bound = TypeVar("Bound")
 
 MAX_RANK: Final = 64
 """Axes; numpy has no array of more."""
@@ -123,6 +125,13 @@ def size_where(dim: ir.SymbolicDim, number: int) -> int | None:
     except (TypeError, ValueError, ZeroDivisionError):
         return None
     return size if isinstance(size, int) else None
+
+
+def slice_end(end: Bound, step: int | None) -> Bound | int:
+    """The end of a Slice as ONNX Runtime takes it: backwards, the largest integers are the front, as the smallest are,
+    where the standard clamps them to the other end, and nothing is left."""
+    is_largest = isinstance(end, int) and end in (2**31 - 1, 2**63 - 1)
+    return -(2**63) + 1 if is_largest and step is not None and step < 0 else end
 
 
 def same_dim(a: Dim, b: Dim) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.dims import FAR, Dim
+from onnxrewrite.ir.dims import FAR, Dim, slice_end
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.skip_identity import resolve
@@ -273,6 +273,7 @@ def slice_of(facts: Facts, node: ir.Node) -> Slice | str:
     if len(set(along)) != len(along):
         return "an axis is cut twice"
     steps = (1,) * len(starts) if steps is None else steps
+    ends = tuple(slice_end(end, step) for end, step in zip(ends, steps, strict=True))
     return Slice(source, tuple(Span(*each) for each in zip(along, starts, ends, steps, strict=True)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
+from onnxrewrite.ir.dims import slice_end
 from onnxrewrite.proof.index_terms import (
     Index,
     Integer,
@@ -301,7 +302,7 @@ def _bounds(size: Integer, start: Integer, end: Integer, step: int) -> tuple[Int
     """The first place and the number of places of ``start:end:step`` on an axis, clamped as the standard says."""
     if step == 0:
         raise Unprovable("a step of zero")
-    start, end = counted_place(start, size), counted_place(end, size)
+    start, end = counted_place(start, size), counted_place(slice_end(end, step), size)
     low, high = (0, size) if step > 0 else (-1, plain(size - 1))
     first = smaller(larger(start, 0), size if step > 0 else high)
     last = smaller(larger(end, low), high)
