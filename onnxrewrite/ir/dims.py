@@ -134,6 +134,11 @@ def slice_end(end: Bound, step: int | None) -> Bound | int:
     return -(2**63) + 1 if is_largest and step is not None and step < 0 else end
 
 
+def sliced_places(places: range, start: int, end: int, step: int) -> range:
+    """The places that a Slice takes of some: a start in front of them is the first, backwards, too, unlike Python's."""
+    return places[max(start, -len(places)) : slice_end(end, step) : step]
+
+
 def same_dim(a: Dim, b: Dim) -> bool:
     """True if two dimensions are provably equal."""
     if isinstance(a, int) or isinstance(b, int):

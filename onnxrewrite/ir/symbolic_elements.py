@@ -288,9 +288,8 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     """The number of elements that ``start:end:step`` takes of an axis; UNKNOWN if that cannot be written down."""
     if step is None or step == 0 or not dims.is_known(start) or not dims.is_known(end):
         return UNKNOWN
-    end = dims.slice_end(end, step)
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(start, end, step).indices(size)))
+        return len(dims.sliced_places(range(size), start, end, step))
     if step < 0:
         return UNKNOWN
     if not isinstance(start, int) and dims.same_dim(size, dims.plain(start * -1)):
@@ -307,9 +306,9 @@ def _slice_elements(
     steps: list[int] | None,
 ) -> None:
     start, end = (b[0] if b else UNKNOWN for b in bounds)
-    end = dims.slice_end(end, steps[0] if steps else None)
     if isinstance(start, int) and isinstance(end, int) and steps and steps[0]:
-        context.set_symbolic_value(output, elements[start : end : steps[0]])
+        places = dims.sliced_places(range(len(elements)), start, end, steps[0])
+        context.set_symbolic_value(output, [elements[place] for place in places])
 
 
 def _same_elements(context: Context, node: ir.Node) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.dims import FAR, Dim, slice_end
+from onnxrewrite.ir.dims import FAR, Dim, slice_end, sliced_places
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.skip_identity import resolve
@@ -224,7 +224,7 @@ class Span:
     def of(self, size: Dim | None) -> range | str:
         """The elements that it takes of an axis of a size."""
         if isinstance(size, int):
-            return range(size)[self.start : self.end : self.step]
+            return sliced_places(range(size), self.start, self.end, self.step)
         if self.start < 0 or not 0 <= self.end < FAR:
             return "the bounds depend on the size of the axis"
         return range(self.start, self.end, self.step)

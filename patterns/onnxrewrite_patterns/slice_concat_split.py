@@ -24,7 +24,11 @@ def one_cut(a: Span, b: Span, size: Dim | None) -> Span | None:
     counts from the back stays where the other cut goes to the end.
     """
     if isinstance(size, int):
-        chosen = range(size)[a.start : a.end : a.step][b.start : b.end : b.step]
+        first = a.of(size)
+        second = b.of(len(first))
+        if isinstance(first, str) or isinstance(second, str):
+            return None
+        chosen = first[second.start : second.stop if second.stop >= 0 else None : second.step]
         if not chosen:
             return Span(a.axis, 0, 0, 1)
         return Span(a.axis, chosen.start, chosen.stop if chosen.stop >= 0 else -END, chosen.step)
@@ -66,6 +70,10 @@ outer = op.Slice(inner, Each("outer_bounds", at_least=0))
         Rewrites(  # ONNX Runtime takes the largest integers for the front
             "float[8] x; a = Slice(x, {0}, {5})  y = Slice(a, {3}, {2147483647}, {0}, {-1})",
             to="float[8] x; y = Slice(x, {3}, {-9223372036854775807}, {0}, {-1})",
+        ),
+        Rewrites(  # a start in front of all is the first, backwards, too
+            "float[1] x; a = Slice(x, {-2}, {-9}, {0}, {-1})  y = Slice(a, {0}, {5}, {0})",
+            to="float[1] x; y = Slice(x, {0}, {-9223372036854775807}, {0}, {-1})",
         ),
         Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
         Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),

@@ -28,7 +28,7 @@ def is_standard(model: ir.Model) -> bool:
         ranks = (None if node.domain else OF_RANK.get((node.op_type, name)) for name in node.attributes)
         if any(rank is not None and shapes[0] is not None and len(shapes[0]) != rank for rank in ranks):
             return False
-        if _is_too_wide(node) or _has_odd(node):
+        if _is_too_wide(node) or _has_odd(node) or _is_miscounted(node):
             return False
         for index, shape in enumerate(shapes):
             spot = Spot(node, index, shapes, rng, known_attributes(node, found))
@@ -50,6 +50,12 @@ def is_legal(spot: Spot, shape: Shape) -> bool:
 def _has_odd(node: ir.Node) -> bool:
     """True if a number is odd that has to be even."""
     return any((node.op_type, name) in EVEN and given.as_int() % 2 for name, given in node.attributes.items())
+
+
+def _is_miscounted(node: ir.Node) -> bool:
+    """True of a Split that says of another number of pieces than it has: ONNX Runtime divides by what it says."""
+    told = None if node.domain else node.attributes.get("num_outputs")
+    return told is not None and not told.is_ref() and told.as_int() != len(node.outputs)
 
 
 def _is_too_wide(node: ir.Node) -> bool:
