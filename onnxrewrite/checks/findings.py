@@ -1,49 +1,17 @@
-"""The runs and the findings of a check of a whole model: plain data."""
+"""The findings of a check of a whole model: plain data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple, TypedDict
 
-import numpy as np
 import onnx
 
-from onnxrewrite.inputs.classes import CLASSES
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import Comparison, finite
-from onnxrewrite.system.arrays import Feeds, Outputs
 from onnxrewrite.system.plain import Json
-
-ORIGINAL = "original"
-"""The reference of an output that is so near the original that no other reference could object."""
-
-ROUNDED = "the number that was rounded"
-"""The same for integers that a quantizer made."""
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One run of the original: its inputs, and what it made of them."""
-
-    binding: dict[str, int]
-    label: str
-    """A sample or a class of values."""
-    feeds: Feeds = field(repr=False)
-    outputs: Outputs = field(repr=False)
-    values: str = CLASSES[0]
-    """The class of values, see ``inputs.classes``."""
-
-    @cached_property
-    def size(self) -> int:
-        """Elements of all inputs together."""
-        return sum(int(np.asarray(value).size) for value in self.feeds.values())
-
-    def describe(self) -> str:
-        """For a failure's line."""
-        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        return f"{self.label}{' at ' + sizes if sizes else ''}"
 
 
 @dataclass

@@ -19,9 +19,8 @@ from functools import cached_property
 import numpy as np
 import onnx
 
-from onnxrewrite.checks.findings import Fault, ModelCheck, Run
+from onnxrewrite.checks.findings import Fault, ModelCheck
 from onnxrewrite.checks.interface import interface_problems
-from onnxrewrite.checks.judgement import WHOLE, Judge
 from onnxrewrite.checks.parts import Part, compare, in_segments, whole
 from onnxrewrite.checks.segments import SegmentRunner
 from onnxrewrite.errors import ModelError, UsageError, reason
@@ -29,6 +28,8 @@ from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
 from onnxrewrite.io.preserved import OVERRIDABLE_SINCE
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.reference.evaluation import quantized_ops
+from onnxrewrite.reference.judgement import WHOLE, Judge
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import TOLERANCES
 from onnxrewrite.runtime.limited import patient
 from onnxrewrite.runtime.native import CPU

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
-from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, Fault, ModelCheck, OutputCheck, Run
-from onnxrewrite.checks.judgement import PART, Finding, Judge
+from onnxrewrite.checks.findings import Fault, ModelCheck, OutputCheck
 from onnxrewrite.checks.segments import again, side_by_side
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.random_operators import stochastic_ops
+from onnxrewrite.reference.judgement import ORIGINAL, PART, ROUNDED, Finding, Judge
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Outputs

@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxrewrite.checks.findings import Run
 from onnxrewrite.ir.protos import names_read
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.runtime.limited import patient
 from onnxrewrite.runtime.references import POOLED, referred_bytes
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session

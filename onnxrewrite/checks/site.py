@@ -16,8 +16,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.checks.findings import Run
-from onnxrewrite.checks.judgement import PART, Finding, Judge
 from onnxrewrite.checks.movement import only_moves
 from onnxrewrite.checks.site_inputs import ORDINARY, counted, elements_of, site_feeds
 from onnxrewrite.checks.site_record import Status
@@ -35,6 +33,8 @@ from onnxrewrite.inputs.classes import (
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
+from onnxrewrite.reference.judgement import PART, Finding, Judge
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
 from onnxrewrite.system.arrays import Feeds, Outputs

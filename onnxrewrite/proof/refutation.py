@@ -6,7 +6,6 @@ sizes, and the elements that it gives to inputs, are tried first, then special v
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +22,7 @@ from onnxrewrite.inputs.sample import Sampler
 from onnxrewrite.ir import schema
 from onnxrewrite.proof.index_terms import Term
 from onnxrewrite.proof.tensors import Tensor
-from onnxrewrite.reference.evaluation import Reference, build_reference
-from onnxrewrite.reference.tolerance import compare, identical, near_enough
+from onnxrewrite.reference.judgement import Judge
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
@@ -115,36 +113,16 @@ def search(
         protos = [io.to_proto(schema.raised_to_date(m)) for m in (before, after)]
     except OnnxRewriteError:
         return None
-    sessions = [open_session(p, threads=1) for p in protos]
-    old, new = sessions
+    old, new = (open_session(p, threads=1) for p in protos)
     if not isinstance(old, Session):
         return None
-    reference = functools.cache(lambda: build_reference(protos[0], threads=1))
+    judge = Judge(protos[0], old)
     for feeds in _feeds(protos[0], guesses):
-        found = _differs(reference, old, new, feeds)
-        found = (confirm(feeds) or "") if found and confirm is not None else found
+        found = judge.difference(new, feeds)
+        found = confirm(feeds) if found and confirm is not None else found
         if found:
             return Refutation(found, feeds)
     return None
-
-
-def _differs(reference: Callable[[], Reference], old: Session, new: Session | str, feeds: Outputs) -> str:
-    wanted = old.run(feeds)
-    if isinstance(wanted, str):
-        return ""
-    if isinstance(new, str):
-        return f"the replacement does not open: {new}"
-    made = new.run({n: v for n, v in feeds.items() if n in new.inputs})
-    if isinstance(made, str):
-        return f"the replacement fails where the original runs: {made}"
-    both = [(name, wanted[name], made[other]) for name, other in zip(wanted, made, strict=True)]
-    far = {name: new for name, old, new in both if not identical(old, new) and near_enough(old, new) is None}
-    known = (reference().run(feeds) or {}) if far else {}
-    for name, value in far.items():
-        found = compare(known.get(name), wanted[name], value)
-        if not found.accept:
-            return f"output {name}: {found.reason}"
-    return ""
 
 
 def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs]:

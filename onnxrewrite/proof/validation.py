@@ -98,7 +98,7 @@ def prove(
         not_empty: True if no size is taken to be zero.
         seconds: The time for the proof; running a counterexample comes on top.
         refute: True to look for a counterexample, and to run it.
-        confirm: Judges it; without, any difference in the runs is one.
+        confirm: Asked besides of each difference that is found: one who knows what is assumed of inputs.
     """
     start = time.process_time()
     before, after = with_facts(before), with_facts(after)

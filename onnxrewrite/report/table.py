@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from onnxrewrite.checks.findings import ORIGINAL, ModelFindings, OutputFindings
+from onnxrewrite.checks.findings import ModelFindings, OutputFindings
 from onnxrewrite.checks.structure import NO_KERNELS
+from onnxrewrite.reference.judgement import ORIGINAL
 from onnxrewrite.reference.tolerance import BITWISE, IN_VALUE
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import ConflictRow, RuleRow, SiteRow, Summary, UndoneRow

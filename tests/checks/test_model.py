@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 from corpus import SHARED_MODELS
 
-from onnxrewrite.checks.findings import ROUNDED
 from onnxrewrite.checks.model import Baseline, compare_models
 from onnxrewrite.errors import UsageError
+from onnxrewrite.reference.judgement import ROUNDED
 from onnxrewrite.runtime.session import open_session
 
 SHARED = SHARED_MODELS

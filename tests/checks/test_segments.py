@@ -18,7 +18,6 @@ import onnxrewrite as rw
 from onnxrewrite import io
 from onnxrewrite.checks import model as model_check
 from onnxrewrite.checks import segments
-from onnxrewrite.checks.findings import Run
 from onnxrewrite.checks.model import Baseline
 from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.checks.segments import SegmentRunner, again, side_by_side
@@ -26,6 +25,7 @@ from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.inputs.sample import Sampler, usable
 from onnxrewrite.ir import text
 from onnxrewrite.reference.evaluation import quantized_ops
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.report.table import apply_facts
 from onnxrewrite.rules import AnyNode, Rule, Stage
 from onnxrewrite.runtime.session import Session, open_session

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnxrewrite.checks.findings import ORIGINAL, ModelFindings
+from onnxrewrite.checks.findings import ModelFindings
+from onnxrewrite.reference.judgement import ORIGINAL
 from onnxrewrite.report import human
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.html.near_misses import NearMissRow

@@ -19,13 +19,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, Run
-from onnxrewrite.inputs.classes import EXACT_INPUTS, MAYBE_OVERFLOWS, NOT_FINITE, UNIFORM
+from onnxrewrite.inputs.classes import EXACT_INPUTS, MAYBE_OVERFLOWS, NOT_FINITE, UNIFORM, class_of
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.protos import all_nodes
 from onnxrewrite.reference.evaluation import Reference, build_reference
 from onnxrewrite.reference.perturbation import perturbed_feeds, perturbed_model
 from onnxrewrite.reference.rounding import Unrounded, is_rounded
+from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.stochastic import Shaken
 from onnxrewrite.reference.tolerance import (
     EXACT,
@@ -41,6 +41,12 @@ from onnxrewrite.reference.tolerance import (
 )
 from onnxrewrite.runtime.session import ModelLike, Session, as_proto, passing_session
 from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Mask, Outputs
+
+ORIGINAL = "original"
+"""The reference of an output that is so near the original that no other reference could object."""
+
+ROUNDED = "the number that was rounded"
+"""The same for integers that a quantizer made."""
 
 BESIDE_OVERFLOW = 1e-2
 """The relative tolerance beside an overflow, without a better reference: a float64 result there can come from a
@@ -134,6 +140,21 @@ class Judge:
             for name in pairs[0][0].outputs:
                 if not all(identical(run.outputs[name], new.get(name)) for run, new in pairs):
                     yield self._compare(pairs, name)
+
+    def difference(self, new: Session | str, feeds: Feeds) -> str | None:
+        """In which way a replacement, open, differs at certain inputs; None where it does not, or where the original
+        does not run."""
+        wanted = self.session.run(feeds)
+        if isinstance(wanted, str):
+            return None
+        if isinstance(new, str):
+            return f"the replacement does not open: {new}"
+        made = new.run({n: v for n, v in feeds.items() if n in new.inputs})
+        if isinstance(made, str):
+            return f"the replacement fails where the original runs: {made}"
+        run = Run({}, "these inputs", feeds, wanted, class_of(feeds))
+        findings = self.judge([run], [dict(zip(wanted, made.values(), strict=False))])  # one that lacks is told
+        return next((f"output {f.name}: {f.comparison.reason}" for f in findings if not f.comparison.accept), None)
 
     def _compare(self, pairs: Pairs, name: str) -> Finding:
         """The first comparison that fails, else the worst; small runs ask for the reference first."""
