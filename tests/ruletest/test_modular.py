@@ -570,6 +570,11 @@ UNDECIDED: dict[str, tuple[str, str, str]] = {
         "float[a] x; y = Mul(x, 0.8652559)",
         "constants were computed",
     ),
+    "a constant that comes to another": (
+        "float16[2] x; s = Add(x, float16[2] {3.0, 1.0})  y = Add(s, float16 {-1.5})",
+        "float16[2] x; y = Add(x, float16[2] {1.5, -0.5})",
+        "constants were computed",
+    ),
     "shape": ("float[a,b] x; y = Transpose(x)", "float[a,b] x; y = Identity(x)", "for a runtime to tell"),
     "laws of a logarithm": (
         "float[a] x; float[a] z; p = Mul(x, z)  y = Log(p)",

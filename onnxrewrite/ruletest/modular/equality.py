@@ -268,7 +268,7 @@ class _Check:
 
 
 _PLAIN = {0.0, 0.5, 1.0, 2.0}
-"""Constants that a replacement may bring along."""
+"""Constants that a replacement may bring along, or leave out."""
 
 
 def _judged(difference: str, old: _Outcome, new: _Outcome, precision: float) -> RingCheck:
@@ -278,7 +278,7 @@ def _judged(difference: str, old: _Outcome, new: _Outcome, precision: float) -> 
         return RingCheck(DOUBT, f"{difference}; but a constant is small enough to be lost beside another")
     if INFINITE in old.symbols | new.symbols:
         return RingCheck(DOUBT, f"{difference}; but a constant stands for infinity")
-    if new.symbols and not new.sizes - _PLAIN <= old.sizes:
+    if new.symbols and (old.sizes ^ new.sizes) - _PLAIN:  # 5 - 2.5 is 2.5, and came before
         return RingCheck(DOUBT, f"{difference}; but constants were computed, some from rounded ones")
     if old.symbols != new.symbols:
         return RingCheck(DOUBT, f"{difference}; but the two sides have different rounded constants")
