@@ -157,10 +157,21 @@ def wrong_ones(bench: Bench, tell: report.Report) -> None:
 
 def fuzzed(bench: Bench, names: Sequence[str], tell: report.Report) -> None:
     """Report whether the fuzzer refutes a rule that is proved."""
-    refuted = [o.task for o in forked(names, bench.fuzzed, limit=3600) if o.result == "refuted"]
+    found = list(forked(names, bench.fuzzed, limit=3600))
+    refuted = [o.task for o in found if o.result == "refuted"]
     if refuted:
         tell.table("Proved rules that the fuzzer refutes", [{"rule": n} for n in refuted])
-    tell.goal(f"proved rules that the fuzzer refutes at {bench.depth} × its depth", len(refuted), 0, unit="rules")
+    failed = [{"rule": o.task, "failure": o.failure} for o in found if o.result is None]
+    if failed:
+        tell.table("Proved rules that the fuzzer came to no end with", failed)
+    tell.goal(
+        f"proved rules fuzzed at {bench.depth} × the depth",
+        len(found) - len(failed),
+        len(names),
+        unit="rules",
+        least=True,
+    )
+    tell.goal("proved rules that the fuzzer refutes", len(refuted), 0, unit="rules")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

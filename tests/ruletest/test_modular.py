@@ -575,6 +575,11 @@ UNDECIDED: dict[str, tuple[str, str, str]] = {
         "float16[2] x; y = Add(x, float16[2] {1.5, -0.5})",
         "constants were computed",
     ),
+    "more elements than there is time for": (
+        "float[2048] x; c = Expand(2.0, {2048, 2048})  y = Mul(x, c)",
+        "float[2048] x; c = Expand(3.0, {2048, 2048})  y = Mul(x, c)",
+        "more than 1048576 elements",
+    ),
     "shape": ("float[a,b] x; y = Transpose(x)", "float[a,b] x; y = Identity(x)", "for a runtime to tell"),
     "laws of a logarithm": (
         "float[a] x; float[a] z; p = Mul(x, z)  y = Log(p)",

@@ -27,6 +27,9 @@ from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.ring_elements import Constants
 from onnxrewrite.system.arrays import Array
 
+MOST = 2**20
+"""So many elements at most are computed with: exact arithmetic takes ten times as long as that of floats."""
+
 
 class NotApplicable(Exception):
     """Something that the ring has no counterpart of; the message says what."""
@@ -245,6 +248,8 @@ class Run:
     def call(self, call: Call) -> Sequence[Value]:
         """The outputs of one operator."""
         key, inputs = (call.domain, call.op_type), call.inputs
+        if any(_size(v) > MOST for v in inputs):
+            raise NotApplicable(f"{call.op_type} of more than {MOST} elements")
         own = self.functions.get((*key, ""))
         if own is not None:
             return self._function(own, call)
@@ -305,6 +310,10 @@ def _at(value: Value, place: int, axis: int) -> Value:
 def is_float(value: Array) -> bool:
     """True if an array holds numbers that stand for reals."""
     return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
+
+
+def _size(value: Value) -> int:
+    return int(np.size(value.elements if isinstance(value, Ring) else value)) if value is not None else 0
 
 
 def _wrapped(result: object, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
