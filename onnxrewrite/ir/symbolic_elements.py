@@ -319,11 +319,14 @@ def _same_elements(context: Context, node: ir.Node) -> None:
 
 
 def _squeeze(context: Context, node: ir.Node) -> None:
-    """Squeeze without axes has a known rank only where every dimension is a number."""
+    """Squeeze without axes has a known rank only where every dimension is a number.
+
+    With a list of none, ONNX Runtime does what it does without, where the standard does nothing.
+    """
     data = node.inputs[0]
     has_axes, axes = parameter(context, node, "axes", 1)
     symbolic = data is not None and data.shape is not None and not all(isinstance(d, int) for d in data.shape)
-    if (not has_axes and symbolic) or (has_axes and axes is None):
+    if (not has_axes and symbolic) or (has_axes and not axes):
         node.outputs[0].shape = None
     _same_elements(context, node)
 

@@ -130,6 +130,8 @@ def unit_axes(facts: Facts, node: ir.Node) -> tuple[int, ...] | str:
     found = axes_of(facts, node, rank)
     if found is None:
         return f"the axes of {node.op_type} are not given"
+    if not found and node.op_type == "Squeeze":
+        return "no axes are no axes for the standard, and all for ONNX Runtime"
     return found if isinstance(found, str) else tuple(sorted(found))
 
 

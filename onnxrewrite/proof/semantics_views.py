@@ -167,6 +167,8 @@ def _squeeze(e: Encoding, call: Call) -> Outputs:
         if not all(isinstance(d, int) for d in x.dims):
             raise Unprovable("a Squeeze of all axes of size 1, of which none is known to be")
         axes = [k for k, d in enumerate(x.dims) if d == 1]
+    elif not axes:
+        raise Unprovable("a Squeeze of no axes, which is one of all in ONNX Runtime")
     gone = {from_front(a, x.rank) for a in axes}
     for axis in gone:
         e.require(equal(x.dims[axis], 1), "the size of a squeezed axis")

@@ -72,7 +72,8 @@ def reshaped_as(
     wanted, own = m.shape(out), made_by(out, "Reshape")
     if wanted is None:
         m.refuse("the rank of the result is not known", at=out)
-    spelled = m.facts.elements(m.operand(own, 1)) if own is not None else spelled
+    if own is not None:  # a zero beside -1 copies a size, and fails where that is none, but with allowzero
+        spelled = None if own.attributes.get_int("allowzero", 0) else m.facts.elements(m.operand(own, 1))
     return reshaped_to(m, build, source, wanted, at=out, spelled=spelled)
 
 

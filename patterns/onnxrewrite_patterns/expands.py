@@ -100,6 +100,14 @@ def _expanded(value: Value | None, reader: ir.Node) -> Value | None:
     return None if found.nodes[0].op_type == "Tile" and not _repeats_ones(found.nodes[0]) else found.source
 
 
+def _divides_whole(m: Match, node: ir.Node) -> bool:
+    """True if it divides whole numbers, maybe none: ONNX Runtime fails at a single zero, not at none of many."""
+    sizes = m.shape(node.outputs[0])
+    may_be_empty = sizes is None or not all(at_least(size) > 0 for size in sizes)
+    dtype = m.dtype(node.outputs[0])
+    return node.op_type in ("Div", "Mod") and may_be_empty and not (dtype is not None and dtype.is_floating_point())
+
+
 def _repeats_ones(node: ir.Node) -> bool:
     """True if a Tile repeats only axes of size 1: all others have the same size before and after."""
     before, after = (None if v is None else v.shape for v in (input_of(node), node.outputs[0]))
@@ -143,12 +151,15 @@ broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
             because="ReduceMean reads the Expand, too",
         ),
         Rejects("y = Add(x, z)", because="no operand is an Expand"),
+        Rejects("int64[1] x; int64[n] z; h = Shape(z)  e = Expand(x, h)  y = Div(z, e)", because="may be zero"),
     ),
 )
 def expand_into_elementwise(m: Match, build: Builder) -> Value:
     """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
     node = m.node(broadcasting)
     taken = [v for v in inputs_of(node) if _expanded(v, node)]
+    whole = _divides_whole(m, node) and _expanded(node.inputs[1], node) is not None
+    m.require(not whole, "where the Expand is empty, the whole numbers that it divides by may be zero")
     beside = next((n.op_type for v in taken for n in readers(v, within=1) if n.op_type in _REDUCTIONS), None)
     m.require(beside is None, f"{beside} reads the Expand, too, as a normalization does")
     (made,) = build.again(node, *(_expanded(v, node) or v for v in inputs_of(node)))
@@ -188,6 +199,7 @@ filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
         ),
         Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  c = ConstantOfShape(h)  y = Add(x, c)", because="not shown"),
         Rejects("y = Add(x, z)", because="no operand is a ConstantOfShape"),
+        Rejects("int64[n] x; h = Shape(x)  c = ConstantOfShape(h)  y = Div(x, c)", because="divided by zeros"),
     ),
 )
 def fill_into_elementwise(m: Match, build: Builder) -> Value:
@@ -197,6 +209,8 @@ def fill_into_elementwise(m: Match, build: Builder) -> Value:
     for value in inputs_of(node):
         number, source = _fill(value, node), made_by(value, "ConstantOfShape")
         operands.append(value if number is None else build.const(number, like=value))
+        if number is not None and not number.any() and value is node.inputs[1]:
+            m.require(not _divides_whole(m, node), "where there are none, a whole number can be divided by zeros")
         if source is not None and number is not None:
             m.cover(source, *passed(value))
     (made,) = build.again(node, *operands)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.layernorm import eps, mean_axes, normalized, var_axes, x
 from onnxrewrite_patterns.linear_layers import per_channel
-from onnxrewrite_patterns.norm_parts import last_axes, require_epsilon
+from onnxrewrite_patterns.norm_parts import finite, last_axes, require_epsilon
 
 _PARTS = (
     "m = ReduceMean<axes=[2,3]>(x)  d = Sub(x, m)  q = Mul(d, d)  v = ReduceMean<axes=[2,3]>(q)"
@@ -86,6 +86,10 @@ norm = op.InstanceNormalization(source, scale, shift)
             "i = InstanceNormalization(x, {1.0, 2.0}, {0.0, 0.5})  y = Mul(i, 3.0)",
             because="the rank is not known",
         ),
+        Rejects(
+            "float[n,2,l] x; i = InstanceNormalization(x, {1.0, 2.0}, {0.0, 0.5})  y = Div(i, 0.0)",
+            because="what is folded in is not finite",
+        ),
     ),
 )
 def instance_norm_parameters(m: Match, build: Builder) -> Value:
@@ -98,6 +102,7 @@ def instance_norm_parameters(m: Match, build: Builder) -> Value:
         gain = per_channel(m, m[factor], rank, 1, channels)
     else:
         offset = per_channel(m, m[addend], rank, 1, channels)
-    own = [build.const(m[scale] * gain, like=source), build.const(m[shift] * gain + offset, like=source)]
+    folded = m[scale] * gain, m[shift] * gain + offset
+    own = [finite(m, build.const(each, like=source), at=source) for each in folded]
     made: Value = build.InstanceNormalization(m[source], *own, **m.attrs(norm))
     return made

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.norm_parts import constant, is_all, spread
+from onnxrewrite_patterns.norm_parts import constant, finite, is_all, spread
 
 x, scale, bias = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS), Var("bias", default=None)
 layer_norm, rms_norm = op.LayerNormalization(x, scale, bias), op.RMSNormalization(x, scale)
@@ -40,13 +40,7 @@ def _parameter(m: Match, build: Builder, known: Const, term: Var) -> Value:
     m.require(lower, f"the {known.name} may raise the rank, for that of x is unknown", at=scale)
     full = spread(array, numbers)
     m.require(full is not None, f"the {known.name} varies along other axes than the scale", at=scale)
-    return _finite(m, build.const(full, like=scale))
-
-
-def _finite(m: Match, made: Value) -> Value:
-    """A constant without infinities: next to one of them a zero becomes NaN."""
-    m.require(np.isfinite(np.asarray(constant(m, made))).all(), "what is folded in is not finite", at=scale)
-    return made
+    return finite(m, build.const(full, like=scale), at=scale)
 
 
 def _read_by(m: Match, own: Value) -> Value:
@@ -64,7 +58,7 @@ def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) 
     )
     a, b = (np.asarray(array) for array in arrays)
     m.require(a.shape == b.shape, "it is not of the shape of what is there already", at=own)
-    return _finite(m, build.const(a * b if op_type == "Mul" else a + b, like=own))
+    return finite(m, build.const(a * b if op_type == "Mul" else a + b, like=own), at=scale)
 
 
 def _require_scaled(m: Match) -> None:

@@ -94,3 +94,9 @@ def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
     """
     require_inner(m, total, *computed_twice)
     return bool(need_outside(m[total], set(m.nodes)))
+
+
+def finite(m: Match, made: Value, *, at: Term) -> Value:
+    """A constant without infinities: next to one of them a zero becomes NaN."""
+    m.require(np.isfinite(np.asarray(constant(m, made))).all(), "what is folded in is not finite", at=at)
+    return made

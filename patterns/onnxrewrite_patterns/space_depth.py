@@ -84,6 +84,11 @@ _BACK = "Transpose<perm=[0,3,5,1,2,4]>"
             f"float[1,12,4,5] x; a = Reshape(x, {{1, 3, 2, 2, 4, 5}})  t = {_SHUFFLE}(a)  y = Reshape(t, {{1, 3, 80}})",
             because="four axes, then six, then four",
         ),
+        Rejects(
+            f"float[n,c,4,5] x; a = Reshape(x, {{0, 3, 2, 2, 4, 5}})  t = {_SHUFFLE}(a)"
+            "  y = Reshape(t, {0, 3, 8, 10})",
+            because="more than the channels",
+        ),
     ),
 )
 def depth_to_space(m: Match, build: Builder) -> Value:
@@ -92,7 +97,8 @@ def depth_to_space(m: Match, build: Builder) -> Value:
     m.require(m[perm] in MODES, "the axes are not in an order of DepthToSpace", at=together)
     mode, places = MODES[m[perm]]
     block = _block(m, [sizes[place] for place in places])
-    kept = same_shape((sizes[0], *sizes[4:]), (source[0], *source[2:]))
+    (channels,) = (sizes[place] for place in (1, 2, 3) if place not in places)
+    kept = same_shape((sizes[0], channels * block * block, *sizes[4:]), source)  # of nothing, sizes need not go with it
     m.require(kept, "more than the channels is taken apart", at=apart)
     return build.DepthToSpace(m[x], blocksize=block, mode=mode)
 
@@ -121,6 +127,10 @@ def depth_to_space(m: Match, build: Builder) -> Value:
             "  y = Reshape(t, {1, 12, 4, 5})",
             because="not in an order of SpaceToDepth",
         ),
+        Rejects(
+            f"float[n,3,8,w] x; a = Reshape(x, {{0, 3, 4, 2, 5, 2}})  t = {_BACK}(a)  y = Reshape(t, {{0, 12, 4, 5}})",
+            because="not taken apart by themselves",
+        ),
     ),
 )
 def space_to_depth(m: Match, build: Builder) -> Value:
@@ -128,7 +138,7 @@ def space_to_depth(m: Match, build: Builder) -> Value:
     source, sizes = _sizes(m)
     m.require(m[perm] in (BLOCKS_FIRST, CHANNELS_FIRST), "the axes are not in an order of SpaceToDepth", at=together)
     block = _block(m, [sizes[3], sizes[5]])
-    kept = same_shape(sizes[:2], source[:2]) and any(same_dim(sizes[i] * block, source[j]) for i, j in ((2, 2), (4, 3)))
+    kept = same_shape((*sizes[:2], sizes[2] * block, sizes[4] * block), source)
     m.require(kept, "height and width are not taken apart by themselves", at=apart)
     result = build.SpaceToDepth(m[x], blocksize=block)
     if m[perm] == BLOCKS_FIRST:

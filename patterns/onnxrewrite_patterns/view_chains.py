@@ -71,6 +71,11 @@ def _is_plain(m: Match, node: ir.Node) -> bool:
             to="float[n,32,4,4] x; y = Reshape(x, {0, 32, 16})",
         ),
         Rewrites("float[2,12] x; y = Reshape(x, {0, -1, 4})", to="float[2,12] x; y = Reshape(x, {2, 3, 4})"),
+        Rewrites(
+            "float[1,s,1,d] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})"
+            "  y = Reshape<allowzero=1>(x, t)",
+            to="float[1,s,1,d] x; y = Squeeze(x, {2})",
+        ),
         Rejects("float[n,4] x; y = Reshape(x, {2, -1})", because="constant already"),
     ),
 )
@@ -218,6 +223,7 @@ def _places(m: Match, node: ir.Node, places: list[int | None]) -> list[int | Non
         Rejects("a = Unsqueeze(x, {-1})  y = Unsqueeze(a, {0})", because="the rank is not known"),
         Rejects("float[n,1] x; a = Unsqueeze(x, {0})  y = Squeeze(a, {2})", because="some axes go"),
         Rejects("float[n,1] x; a = Unsqueeze(x, {0})  y = Squeeze(a)", because="are not given"),
+        Rejects("float[1,1] x; a = Squeeze(x, int64[0] {})  y = Unsqueeze(a, {0})", because="all for ONNX Runtime"),
     ),
 )
 def squeeze_unsqueeze(m: Match, build: Builder) -> Value:

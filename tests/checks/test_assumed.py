@@ -76,3 +76,16 @@ def test_a_double_may_overflow_where_its_replacement_does_not_or_does_as_well() 
     assert differs_at(before, after, feeds) is None
     assert differs_at(before, other, feeds) is not None
     assert differs_at(after, before, feeds) is not None
+
+
+def test_what_is_computed_before_a_rewrite_is_as_its_rule_assumes_or_judges_nothing() -> None:
+    softmax = "e = Exp(s)  t = ReduceSum(e, {-1})  y = Div(e, t)"
+    before = text.parse(f"float[1,2] x; s = Div(1.0, x)  {softmax}", opset=17)
+    right = text.parse("float[1,2] x; s = Div(1.0, x)  y = Softmax(s)", opset=17)
+    wrong = text.parse("float[1,2] x; s = Div(1.0, x)  y = Sigmoid(s)", opset=17)
+    by_zero, apart = {"x": np.float32([[0, 2]])}, {"x": np.float32([[1, 2]])}
+    assert differs_at(before, right, by_zero) is not None
+    assert differs_at(before, right, by_zero, [Assumption.FINITE]) is None
+    assert differs_at(before, wrong, apart, [Assumption.FINITE]) is not None
+    within = text.parse("float[1,2] x; r = Neg(x)  y = Softmax(r)", opset=17)  # makes the infinity, too, by itself
+    assert differs_at(before, within, apart, [Assumption.FINITE]) is not None

@@ -98,6 +98,8 @@ def judge(
     )
     result = check_site(original, _as_run(new), trials)
     if result.status == "failed":
+        if not _is_finite_as_assumed(original, after, result.feeds or {}, assumes):
+            return Finding("not run", "what it computes on the way is not as the rule assumes")
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)
     if ring.status == "differs":  # by less than what floating-point numbers show here
@@ -118,14 +120,55 @@ def _is_static(value: ir.Value) -> bool:
 
 def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption] = ()) -> str | None:
     """The difference between two models at certain inputs; None if there is none, if the original does not run, or if
-    the inputs are not as the rule assumes."""
+    the inputs, of the models or of what the rule replaced, are not as it assumes."""
     if not hold(assumes, feeds):
         return None
     original = bare(runnable(before))
+    if not _is_finite_as_assumed(original, after, feeds, assumes):
+        return None
     old, new = (open_session(as_proto(m), threads=1) for m in (original, _as_run(runnable(after))))
     if isinstance(old, str):
         return None
     return Judge(original, old, replace(PART, in_range=Assumption.IN_RANGE in assumes)).difference(new, feeds)
+
+
+def _is_finite_as_assumed(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption]) -> bool:
+    """True unless a rule assumes finite inputs, and a model makes others of those that it gets."""
+    finite = {Assumption.FINITE} & set(assumes)
+    return not finite or hold(finite, computed_alike(before, after, feeds))
+
+
+def computed_alike(before: ir.Model, after: ir.Model, feeds: Feeds) -> Feeds:
+    """Values that a model computes of its inputs before anything that a rule replaced; none if it does not run."""
+    fed = {v.name for v in before.graph.inputs}
+    alike, inner = fed | before.graph.initializers.keys(), list[ir.Value]()
+    copy = before.clone()
+    nodes = {n.outputs[0].name: n for n in after.graph if n.outputs}
+    for node in copy.graph:
+        other = nodes.get(node.outputs[0].name)
+        if (
+            other is not None
+            and _computes_alike(node, other)
+            and all(v is None or v.name in alike for v in node.inputs)
+        ):
+            made = {v.name for v in node.outputs}
+            alike |= made
+            if any(v is not None and v.name in fed for v in node.inputs):
+                fed |= made
+                inner += [v for v in node.outputs if v.name and not v.is_graph_output()]
+    if not inner:
+        return {}
+    copy.graph.outputs.extend(inner)
+    session = open_session(as_proto(copy), threads=1)
+    found = session if isinstance(session, str) else session.run(feeds)
+    return {} if isinstance(found, str) else {v.name: found[v.name] for v in inner if v.name in found}
+
+
+def _computes_alike(node: ir.Node, other: ir.Node) -> bool:
+    """True if two nodes are of one operator, with the same operands by name, and attributes in letters."""
+    if node.op_identifier() != other.op_identifier() or str(node.attributes) != str(other.attributes):
+        return False
+    return [v and v.name for v in node.inputs] == [v and v.name for v in other.inputs]
 
 
 def _as_run(model: onnx.ModelProto) -> ir.Model:

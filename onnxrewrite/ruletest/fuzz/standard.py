@@ -6,7 +6,7 @@ import random
 
 import onnx_ir as ir
 
-from onnxrewrite.ir import schema
+from onnxrewrite.ir import schema, target
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
 from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
@@ -16,6 +16,9 @@ OF_RANK = {("Attention", "q_num_heads"): 3, ("Attention", "kv_num_heads"): 3}
 
 EVEN = {("RotaryEmbedding", "rotary_embedding_dim")}
 """Attributes that are even numbers: half of so many elements turn with the other half."""
+
+VECTORS = frozenset(place for place in STRICT if place[0].endswith(("Normalization", "Conv", "ConvTranspose")))
+"""Operands of one axis, whatever its size."""
 
 
 def is_standard(model: ir.Model) -> bool:
@@ -28,7 +31,12 @@ def is_standard(model: ir.Model) -> bool:
         ranks = (None if node.domain else OF_RANK.get((node.op_type, name)) for name in node.attributes)
         if any(rank is not None and shapes[0] is not None and len(shapes[0]) != rank for rank in ranks):
             return False
-        if _is_too_wide(node) or _has_odd(node) or _is_miscounted(node):
+        if (
+            _is_too_wide(node)
+            or _has_odd(node)
+            or _is_miscounted(node)
+            or not (found is None or _goes_with(node, found))
+        ):
             return False
         for index, shape in enumerate(shapes):
             spot = Spot(node, index, shapes, rng, known_attributes(node, found))
@@ -39,7 +47,7 @@ def is_standard(model: ir.Model) -> bool:
 
 def is_legal(spot: Spot, shape: Shape) -> bool:
     """True if the standard allows an operand of this shape, or does not say."""
-    if spot.place in LISTS:
+    if spot.place in LISTS or (spot.place in VECTORS and len(shape) != 1):
         return len(shape) == 1
     try:
         return spot.place not in STRICT or OPERANDS[spot.place](spot) == shape
@@ -50,6 +58,17 @@ def is_legal(spot: Spot, shape: Shape) -> bool:
 def _has_odd(node: ir.Node) -> bool:
     """True if a number is odd that has to be even."""
     return any((node.op_type, name) in EVEN and given.as_int() % 2 for name, given in node.attributes.items())
+
+
+def _goes_with(node: ir.Node, found: schema.Schema) -> bool:
+    """True if the operator has all of a node's attributes, and takes the dtypes of its operands, in the opset of the
+    model: a later one, to which it is raised to be run, may make other dtypes of other operators."""
+    formals = [found.inputs[min(i, len(found.inputs) - 1)] for i in range(len(node.inputs))] if found.inputs else []
+    taken = (
+        value is None or value.dtype is None or target.type_string(value.dtype) in formal.types
+        for value, formal in zip(node.inputs, formals, strict=False)
+    )
+    return node.attributes.keys() <= found.attributes.keys() and all(taken)
 
 
 def _is_miscounted(node: ir.Node) -> bool:
