@@ -135,10 +135,10 @@ def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collect
 def _is_finite_as_assumed(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption]) -> bool:
     """True unless a rule assumes finite inputs, and a model makes others of those that it gets."""
     finite = {Assumption.FINITE} & set(assumes)
-    return not finite or hold(finite, computed_alike(before, after, feeds))
+    return not finite or hold(finite, _upstream(before, after, feeds))
 
 
-def computed_alike(before: ir.Model, after: ir.Model, feeds: Feeds) -> Feeds:
+def _upstream(before: ir.Model, after: ir.Model, feeds: Feeds) -> Feeds:
     """Values that a model computes of its inputs before anything that a rule replaced; none if it does not run."""
     fed = {v.name for v in before.graph.inputs}
     alike, inner = fed | before.graph.initializers.keys(), list[ir.Value]()
