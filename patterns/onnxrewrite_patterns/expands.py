@@ -102,9 +102,9 @@ def _expanded(value: Value | None, reader: ir.Node) -> Value | None:
 
 def _divides_whole(m: Match, node: ir.Node) -> bool:
     """True if it divides whole numbers, maybe none: ONNX Runtime fails at a single zero, not at none of many."""
-    sizes = m.shape(node.outputs[0])
+    sizes = m.shape(m.anchor)
     may_be_empty = sizes is None or not all(at_least(size) > 0 for size in sizes)
-    dtype = m.dtype(node.outputs[0])
+    dtype = m.dtype(m.anchor)
     return node.op_type in ("Div", "Mod") and may_be_empty and not (dtype is not None and dtype.is_floating_point())
 
 
@@ -158,7 +158,7 @@ def expand_into_elementwise(m: Match, build: Builder) -> Value:
     """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
     node = m.node(broadcasting)
     taken = [v for v in inputs_of(node) if _expanded(v, node)]
-    whole = _divides_whole(m, node) and _expanded(node.inputs[1], node) is not None
+    whole = _divides_whole(m, node) and _expanded(m.operand(node, 1), node) is not None
     m.require(not whole, "where the Expand is empty, the whole numbers that it divides by may be zero")
     beside = next((n.op_type for v in taken for n in readers(v, within=1) if n.op_type in _REDUCTIONS), None)
     m.require(beside is None, f"{beside} reads the Expand, too, as a normalization does")
@@ -209,8 +209,9 @@ def fill_into_elementwise(m: Match, build: Builder) -> Value:
     for value in inputs_of(node):
         number, source = _fill(value, node), made_by(value, "ConstantOfShape")
         operands.append(value if number is None else build.const(number, like=value))
-        if number is not None and not number.any() and value is node.inputs[1]:
-            m.require(not _divides_whole(m, node), "where there are none, a whole number can be divided by zeros")
+        if number is not None and not number.any() and _divides_whole(m, node):
+            divides = value is m.operand(node, 1)
+            m.require(not divides, "where there are none, a whole number can be divided by zeros")
         if source is not None and number is not None:
             m.cover(source, *passed(value))
     (made,) = build.again(node, *operands)
