@@ -35,6 +35,7 @@ def is_standard(model: ir.Model) -> bool:
             _is_too_wide(node)
             or _has_odd(node)
             or _is_miscounted(node)
+            or _saturates_nothing(node)
             or not (found is None or _goes_with(node, found))
         ):
             return False
@@ -58,6 +59,13 @@ def is_legal(spot: Spot, shape: Shape) -> bool:
 def _has_odd(node: ir.Node) -> bool:
     """True if a number is odd that has to be even."""
     return any((node.op_type, name) in EVEN and given.as_int() % 2 for name, given in node.attributes.items())
+
+
+def _saturates_nothing(node: ir.Node) -> bool:
+    """True of a Cast that says what to do beyond the range of eight bits, and makes other floats: ONNX Runtime refuses
+    it, unless it merges it with another."""
+    to = None if node.domain or "saturate" not in node.attributes else node.attributes.get("to")
+    return to is not None and not to.is_ref() and ir.DataType(to.as_int()).bitwidth != 8
 
 
 def _goes_with(node: ir.Node, found: schema.Schema) -> bool:

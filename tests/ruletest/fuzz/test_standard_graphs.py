@@ -15,6 +15,7 @@ from onnxrewrite.ruletest.metamorphic.mutants import with_facts
         ("float[n] x; d, k = Dropout(x)  y = Cast<to=1>(k)", 9),
         ("float[n] x; d, k = Dropout(x)  y = Not(k)", 13),
         ("float[n] x; y = Clip<max=1.0>(x)", 10),
+        ("float[n] x; y = Cast<to=17,saturate=0>(x)", 19),
         ("float[n,2,w] x; y = InstanceNormalization(x, {0.0, 1.0}, {0.0, 0.5})", 17),
     ],
 )
@@ -27,6 +28,7 @@ def test_valid(graph: str, opset: int) -> None:
     [
         ("float[n] x; d, k = Dropout(x)  y = Not(k)", 9),
         ("float[n] x; y = Clip<max=1.0>(x, -1.0)", 13),
+        ("float[n] x; y = Cast<to=10,saturate=0>(x)", 19),
         ("float[n,2,w] x; y = InstanceNormalization(x, {0.0, 1.0}, float[1,2] {0.0, 0.5})", 17),
     ],
 )
