@@ -157,7 +157,10 @@ def wrong_ones(bench: Bench, tell: report.Report) -> None:
 
 def fuzzed(bench: Bench, names: Sequence[str], tell: report.Report) -> None:
     """Report whether the fuzzer refutes a rule that is proved."""
-    found = list(forked(names, bench.fuzzed, limit=3600))
+    found = []
+    for outcome in forked(names, bench.fuzzed, limit=3600):
+        found.append(outcome)
+        print(f"{len(found)} of {len(names)}: {outcome.task} {outcome.result or outcome.failure}", file=sys.stderr)
     refuted = [o.task for o in found if o.result == "refuted"]
     if refuted:
         tell.table("Proved rules that the fuzzer refutes", [{"rule": n} for n in refuted])

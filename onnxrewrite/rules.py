@@ -70,7 +70,7 @@ from onnxrewrite.pattern.terms import (
 )
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.registry import rules_of
-from onnxrewrite.rewrite.reshape import new_axes, reshape_target, reshaped_as, reshaped_to
+from onnxrewrite.rewrite.reshape import new_axes, require_sizes_as_told, reshape_target, reshaped_as, reshaped_to
 from onnxrewrite.rewrite.rule import (
     CANONICALIZE,
     LOWER,
@@ -164,6 +164,7 @@ __all__ = [
     "quotient",
     "readers",
     "reduce_of",
+    "require_sizes_as_told",
     "reshape_target",
     "reshaped_as",
     "reshaped_to",

@@ -33,7 +33,7 @@ from onnxrewrite.inputs.classes import (
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
-from onnxrewrite.reference.judgement import PART, Finding, Judge
+from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge
 from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
@@ -194,21 +194,36 @@ class _Site:
         rewritten = open_session(self.after, threads=1)
         if isinstance(rewritten, str):
             return SiteCheck("failed", f"the replacement does not open: {rewritten}")
-        both = self._runs(original, rewritten, found)
+        both = self._runs(original, rewritten, list(self._feeds(found)))
         if isinstance(both, SiteCheck):
             return both
-        runs, made = both
-        return replace(self._judged(original, runs, made), bindings=[t.binding for t in found], runs=len(runs))
-
-    def _judged(self, original: Session, runs: Sequence[Run], made: Sequence[Outputs]) -> SiteCheck:
         judge = Judge(self.before, original, replace(PART, in_range=self.trials.in_range))
         worst: Finding | None = None
-        for found in judge.judge(runs, made):
-            if worst is None or found.comparison.error_rewritten >= worst.comparison.error_rewritten:
-                worst = found
-            if not found.comparison.accept:
-                worst = found
+        for finding in judge.judge(*both):
+            one = finding if finding.comparison.accept else self._among_more(judge, rewritten, found, finding)
+            if worst is None or one.comparison.error_rewritten >= worst.comparison.error_rewritten:
+                worst = one
+            if not one.comparison.accept:
+                worst = one
                 break
+        return replace(self._told(judge, worst), bindings=[t.binding for t in found], runs=len(both[0]))
+
+    def _among_more(self, judge: Judge, rewritten: Session, found: Sequence[Trial], finding: Finding) -> Finding:
+        """A difference in a result of few elements, which have no scale of their own, judged among more results of the
+        same class of values; itself where that makes no difference."""
+        run = finding.run
+        if np.asarray(run.outputs[finding.name]).size >= FEW:
+            return finding
+        trial = next(t for t in found if t.binding == run.binding)
+        fed = [(trial, run.values, run.feeds)]
+        fed += [(trial, run.values, self.feeds(trial.binding, run.values, trial.care, None, t + 1)) for t in range(FEW)]
+        both = self._runs(judge.session, rewritten, fed)
+        if isinstance(both, SiteCheck):
+            return finding
+        return next((f for f in judge.judge(*both) if f.name == finding.name), finding)
+
+    @staticmethod
+    def _told(judge: Judge, worst: Finding | None) -> SiteCheck:
         comparison = worst.comparison if worst is not None else EXACT
         place = f"output {worst.name}, {worst.run.describe()}" if worst is not None else ""
         return SiteCheck(
@@ -275,10 +290,10 @@ class _Site:
         made = site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
         return {name: counted(value) for name, value in made.items()} if self.trials.rows_count else made
 
+    @staticmethod
     def _runs(
-        self, original: Session, rewritten: Session, found: Sequence[Trial]
+        original: Session, rewritten: Session, fed: Sequence[tuple[Trial, str, Feeds]]
     ) -> tuple[list[Run], list[Outputs]] | SiteCheck:
-        fed = list(self._feeds(found))
         unknown = iter(original.run_each([feeds for trial, _, feeds in fed if feeds is not trial.feeds]))
         olds = [trial.outputs if feeds is trial.feeds else next(unknown) for trial, _, feeds in fed]
         runs = [

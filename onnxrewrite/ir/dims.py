@@ -225,6 +225,18 @@ def _ratio(dividend: sympy.Expr, divisor: sympy.Expr) -> Dim:
     return plain(ir.SymbolicDim(sympy.floor(ratio)))
 
 
+def is_zero_with(size: Dim, other: Dim) -> bool:
+    """True if a size is shown to be zero where another one is: what may be zero in the other is a factor of it."""
+    return is_known(size) and is_known(other) and _is_zero_with(_expression(size), _expression(other))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _is_zero_with(size: sympy.Expr, other: sympy.Expr) -> bool:
+    """The same of expressions, see ``_product``."""
+    factors = (factor for factor in sympy.Mul.make_args(other) if not factor.is_number)
+    return all(sympy.cancel(size / factor).is_polynomial() for factor in factors)
+
+
 def minimum(a: Dim, b: Dim) -> Dim:
     """The smaller of two sizes; unknown unless it can be told or written down."""
     if isinstance(a, int) and isinstance(b, int):

@@ -27,8 +27,8 @@ else:
 def _reshape(context: Context, node: ir.Node) -> None:
     """Reshape: a size is taken as it stands, 0 copies (unless ``allowzero``), -1 is what is left.
 
-    A symbolic size that turns out 0 copies too; what the node then computes has this shape, or it does not
-    run.
+    A symbolic size that turns out zero copies, too.  What the node then computes has this shape, or it does not run,
+    or it has another one, of no elements: see ``rewrite.reshape.takes_sizes_as_told``.
     """
     data = node.inputs[0]
     if data is None:

@@ -52,8 +52,8 @@ BESIDE_OVERFLOW = 1e-2
 """The relative tolerance beside an overflow, without a better reference: a float64 result there can come from a
 denormal, which has hardly a digit: the logarithm of one is off by log 2 in 745."""
 
-FEW = 8
-"""Results of fewer elements have no scale of their own."""
+FEW = 16
+"""Results of fewer elements have no scale of their own: they may all be where a function is next to nothing."""
 
 JUMPS = frozenset(operators(marks="jumps"))
 """Operators whose result jumps: at a number that is exact, it is on one side of the step or on the other."""

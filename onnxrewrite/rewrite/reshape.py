@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir.dims import Dim, at_least, same_dim
+from onnxrewrite.ir.dims import Dim, at_least, is_known, is_zero_with, same_dim
+from onnxrewrite.ir.shapes import allows_zero
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.paths import made_by
 from onnxrewrite.rewrite.build import Builder
@@ -44,6 +45,26 @@ def _entry(source: Sequence[Dim] | None, place: int, size: Dim) -> int | None:
     return 0 if copies else None
 
 
+def takes_sizes_as_told(source: Sequence[Dim] | None, target: Sequence[Dim] | None) -> bool:
+    """True if a Reshape, without ``allowzero``, is shown to make the sizes of its computed target, or not to run.
+
+    A size that is zero copies that of the input, which may be another: [1, 0, 1, 1] by {0, -1} is [1, 0], not [0, 1].
+    One alone, beside sizes that are not zero, is what those leave over, whatever it copies.
+    """
+    if target is None:
+        return True
+    doubtful = [place for place, size in enumerate(target) if _may_copy_another(source, place, size)]
+    others = [size for place, size in enumerate(target) if place not in doubtful]
+    return not doubtful or (len(doubtful) == 1 and all(at_least(size) > 0 for size in others))
+
+
+def _may_copy_another(source: Sequence[Dim] | None, place: int, size: Dim) -> bool:
+    """True if a size may be zero where the input's at its place is there, and is not."""
+    if not is_known(size) or isinstance(size, int) or at_least(size) > 0:
+        return False
+    return source is None or (place < len(source) and not is_zero_with(source[place], size))
+
+
 def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] | None:
     """The axes of size 1 that make ``wanted`` of ``source``; None where that takes more."""
     added, place = [], 0
@@ -73,8 +94,15 @@ def reshaped_as(
     if wanted is None:
         m.refuse("the rank of the result is not known", at=out)
     if own is not None:  # a zero beside -1 copies a size, and fails where that is none, but with allowzero
-        spelled = None if own.attributes.get_int("allowzero", 0) else m.facts.elements(m.operand(own, 1))
+        spelled = None if allows_zero(own) else m.facts.elements(m.operand(own, 1))
     return reshaped_to(m, build, source, wanted, at=out, spelled=spelled)
+
+
+def require_sizes_as_told(m: Match, node: ir.Node) -> None:
+    """Refuse where a Reshape may make other sizes than those that its computed target tells."""
+    told = None if allows_zero(node) else m.facts.elements(m.operand(node, 1))
+    holds = takes_sizes_as_told(m.shape(m.operand(node)), told)
+    m.require(holds, "a size that may be zero copies another", at=m.operand(node, 1))
 
 
 def reshaped_to(

@@ -84,6 +84,7 @@ product = op.MatMul(x, column)
     "mean-of-product",
     RAISE,
     product,
+    assumes=(Assumption.IN_RANGE,),  # a mean divides after the sum
     examples=(
         Rewrites(
             "float[b,n,4] x; y = MatMul(x, float[4,1] {0.25, 0.25, 0.25, 0.25})",

@@ -77,6 +77,10 @@ def _is_plain(m: Match, node: ir.Node) -> bool:
             to="float[1,s,1,d] x; y = Squeeze(x, {2})",
         ),
         Rejects("float[n,4] x; y = Reshape(x, {2, -1})", because="constant already"),
+        Rejects(
+            "float[1,s,1,1] x; h = Shape(x)  a = Slice(h, {1}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
+            because="copies another",
+        ),
     ),
 )
 def reshape_constant(m: Match, build: Builder) -> Value:
@@ -87,7 +91,9 @@ def reshape_constant(m: Match, build: Builder) -> Value:
     """
     node = m.node(reshape)
     m.require(not _is_plain(m, node), "the target is constant already", at=m.operand(node, 1))
-    return reshaped_as(m, build, m.operand(node), m[reshape])
+    made = reshaped_as(m, build, m.operand(node), m[reshape])
+    require_sizes_as_told(m, node)
+    return made
 
 
 # -- chains of views -----------------------------------------------------------------------------------------
@@ -129,7 +135,12 @@ outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 )
 def view_of_view(m: Match, build: Builder) -> Value:
     """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
-    return reshaped_as(m, build, m[x], m[outer_view], _with_unit_axes(m, m.node(inner_view), m.node(outer_view)))
+    inner, outer = m.node(inner_view), m.node(outer_view)
+    made = reshaped_as(m, build, m[x], m[outer_view], _with_unit_axes(m, inner, outer))
+    for node in (inner, outer):
+        if node.op_type == "Reshape":
+            require_sizes_as_told(m, node)
+    return made
 
 
 def _with_unit_axes(m: Match, inner: ir.Node, outer: ir.Node) -> Sequence[Dim] | None:

@@ -78,6 +78,18 @@ def test_a_double_may_overflow_where_its_replacement_does_not_or_does_as_well() 
     assert differs_at(after, before, feeds) is not None
 
 
+def test_a_replacement_may_overflow_where_its_rule_assumes_that_nothing_does() -> None:
+    parts = "float[4,1] {0.25, 0.25, 0.25, 0.25}"
+    before, after, wrong = (
+        text.parse(f"float[n,4] x; y = {made}", opset=17)
+        for made in (f"MatMul(x, {parts})", "ReduceMean<axes=[1]>(x)", "ReduceMax<axes=[1]>(x)")
+    )
+    far, near = {"x": np.full((1, 4), 2e38, np.float32)}, {"x": np.float32([[1, 2, 3, 4]])}
+    assert differs_at(before, after, far) is not None
+    assert differs_at(before, after, far, [Assumption.IN_RANGE]) is None
+    assert differs_at(before, wrong, near, [Assumption.IN_RANGE]) is not None
+
+
 def test_what_is_computed_before_a_rewrite_is_as_its_rule_assumes_or_judges_nothing() -> None:
     softmax = "e = Exp(s)  t = ReduceSum(e, {-1})  y = Div(e, t)"
     before = text.parse(f"float[1,2] x; s = Div(1.0, x)  {softmax}", opset=17)

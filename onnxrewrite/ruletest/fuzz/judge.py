@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes, hold
 from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.judgement import PART, Judge
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.ruletest.fuzz.instances import Instance
 from onnxrewrite.ruletest.fuzz.standard import is_standard
 from onnxrewrite.ruletest.fuzz.unsigned_bytes import in_unsigned_bytes
-from onnxrewrite.ruletest.fuzz.variations import unveiled
+from onnxrewrite.ruletest.fuzz.variations import told, unveiled
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 from onnxrewrite.ruletest.metamorphic.running import bare, is_consistent, lost_default, runnable, small_sizes
 from onnxrewrite.ruletest.modular import check_ring
@@ -77,7 +79,7 @@ def judge(
     if _is_empty(before) and not all(map(_is_static, before.graph.inputs)):
         return Finding("not run", "ONNX Runtime takes what is empty at sizes that do not fit, and says nothing")
     try:
-        old, new, plain = runnable(before), runnable(after), runnable(unveiled(before))
+        old, new, plain = runnable(before), runnable(after), runnable(told(unveiled(before)))
     except OnnxRewriteError as error:
         return Finding("not run", str(error))
     if not is_consistent(plain) or not is_standard(with_facts(unveiled(before))):
@@ -98,7 +100,7 @@ def judge(
     )
     result = check_site(original, _as_run(new), trials)
     if result.status == "failed":
-        if not _is_finite_as_assumed(original, after, result.feeds or {}, assumes):
+        if not _is_as_assumed(original, after, result.feeds or {}, assumes):
             return Finding("not run", "what it computes on the way is not as the rule assumes")
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)
@@ -124,7 +126,7 @@ def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collect
     if not hold(assumes, feeds):
         return None
     original = bare(runnable(before))
-    if not _is_finite_as_assumed(original, after, feeds, assumes):
+    if not _is_as_assumed(original, after, feeds, assumes):
         return None
     old, new = (open_session(as_proto(m), threads=1) for m in (original, _as_run(runnable(after))))
     if isinstance(old, str):
@@ -132,10 +134,26 @@ def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collect
     return Judge(original, old, replace(PART, in_range=Assumption.IN_RANGE in assumes)).difference(new, feeds)
 
 
-def _is_finite_as_assumed(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption]) -> bool:
-    """True unless a rule assumes finite inputs, and a model makes others of those that it gets."""
+def _is_as_assumed(before: ir.Model, after: ir.Model, feeds: Feeds, assumes: Collection[Assumption]) -> bool:
+    """True unless a rule assumes finite inputs, and a model makes others of those that it gets; or that results stay in
+    range, and those of the replacement do not."""
     finite = {Assumption.FINITE} & set(assumes)
-    return not finite or hold(finite, _upstream(before, after, feeds))
+    if finite and not hold(finite, _upstream(before, after, feeds)):
+        return False
+    return Assumption.IN_RANGE not in assumes or not _overflows(after, feeds)
+
+
+def _overflows(model: ir.Model, feeds: Feeds) -> bool:
+    """True if a model makes something else than finite numbers where float64 makes some."""
+    plain = bare(runnable(model))
+    session, wide = open_session(as_proto(plain), threads=1), build_reference(plain).run(feeds)
+    made = session if isinstance(session, str) else session.run({n: feeds[n] for n in session.inputs if n in feeds})
+    if isinstance(made, str) or wide is None:
+        return False
+    pairs = [
+        (np.asarray(made[n], np.float64), np.asarray(v)) for n, v in wide.items() if np.asarray(v).dtype.kind == "f"
+    ]
+    return any(a.shape == b.shape and bool((~np.isfinite(a) & np.isfinite(b)).any()) for a, b in pairs)
 
 
 def _upstream(before: ir.Model, after: ir.Model, feeds: Feeds) -> Feeds:

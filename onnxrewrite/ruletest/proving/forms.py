@@ -16,7 +16,7 @@ from onnxrewrite.checks.likeness import structure
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.instances import Instance, fitted, instances
 from onnxrewrite.ruletest.fuzz.starts import starts
-from onnxrewrite.ruletest.fuzz.variations import unveiled
+from onnxrewrite.ruletest.fuzz.variations import told, unveiled
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.ruletest.metamorphic.running import feeder, is_consistent, runnable
 
@@ -57,7 +57,7 @@ def forms(rule: Rule, library: Sequence[Rule], *, seed: int, count: int) -> Iter
         bare = unveiled(instance.before)
         if any(v.shape is None or not isinstance(v.type, ir.TensorType) for v in bare.graph.inputs):
             continue  # a proof is of a rank; other forms have one
-        if not is_consistent(runnable(bare)) or feeder(bare) is None:
+        if not is_consistent(runnable(told(bare))) or feeder(bare) is None:
             continue
         found = most_general(instance.trial, bare)
         if found is None or found.raised is None:

@@ -14,7 +14,15 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
 from onnxrewrite.ruletest.fuzz.instances import instances
 from onnxrewrite.ruletest.fuzz.starts import starts
-from onnxrewrite.ruletest.fuzz.variations import hidden, is_veil, raised, unranked, unveiled, without_sizes
+from onnxrewrite.ruletest.fuzz.variations import (
+    hidden,
+    is_veil,
+    raised,
+    told,
+    unranked,
+    unveiled,
+    without_sizes,
+)
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 from onnxrewrite.ruletest.metamorphic.running import feeder, is_same
@@ -119,3 +127,13 @@ def test_an_instance_depends_on_the_seed_alone() -> None:
     )
     assert first == again
     assert np.any([a != b for a, b in zip(first, other, strict=False)])
+
+
+def test_lists_that_can_be_told_are_constants_and_others_are_not() -> None:
+    graph = "float[2,3] x; int64[1] k; a = Identity({1})  b = Cast<to=7>(a)  y = Slice(x, {0}, k, b)"
+    slicing = told(text.parse(graph, opset=17)).graph[-1]
+    assert [node.op_type for node in told(text.parse(graph, opset=17)).graph] == ["Slice"]
+    assert [v is not None and v.is_initializer() for v in slicing.inputs] == [False, True, False, True]
+    assert slicing.inputs[3] is not None
+    assert slicing.inputs[3].const_value is not None
+    assert slicing.inputs[3].const_value.numpy().tolist() == [1]
