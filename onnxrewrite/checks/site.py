@@ -33,7 +33,7 @@ from onnxrewrite.inputs.classes import (
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
-from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge
+from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge, has_few
 from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
@@ -212,7 +212,7 @@ class _Site:
         """A difference in a result of few elements, which have no scale of their own, judged among more results of the
         same class of values; itself where that makes no difference."""
         run = finding.run
-        if np.asarray(run.outputs[finding.name]).size >= FEW:
+        if not has_few(run.outputs[finding.name]):
             return finding
         trial = next(t for t in found if t.binding == run.binding)
         fed = [(trial, run.values, run.feeds)]

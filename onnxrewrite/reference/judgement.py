@@ -179,7 +179,7 @@ class Judge:
         for index, reference in zip(far, known, strict=True):
             run, new = pairs[index]
             one = self._one(pairs, run, new.get(name), reference, name, own)
-            if not one.accept and np.asarray(run.outputs[name]).size < FEW:
+            if not one.accept and has_few(run.outputs[name]):
                 together = self._together(pairs, name, own)
                 one = together if together is not None and together.accept else one
             found.append(Finding(name, one, kind, run))
@@ -395,6 +395,11 @@ class Judge:
             return None
         near = np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW)
         return EXACT if near else None
+
+
+def has_few(value: Held) -> bool:
+    """True for a tensor of so few elements that they have no scale of their own."""
+    return isinstance(value, np.ndarray) and value.size < FEW
 
 
 def _severity(finding: Finding) -> float:

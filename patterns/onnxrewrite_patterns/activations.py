@@ -16,7 +16,7 @@ Mish are.
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
 from onnxrewrite.rules import *
 
@@ -72,14 +72,19 @@ leaky = any_of(
         Rejects("a = Mul(x, 0.5)  y = Min(a, x)", because="slope·x is not always the larger"),
         Rejects("p = Greater(z, 0.0)  a = Mul(x, 0.1)  y = Where(p, x, a)", because="x must be the same value"),
         Rejects("p = Greater(x, 1.0)  a = Mul(x, 0.1)  y = Where(p, x, a)", because="expected constant 0, found 1"),
+        Rejects("p = Greater(x, 0.0)  a = Div(x, 0.0)  y = Where(p, x, a)", because="a slope is not finite"),
         Rejects("float[n] x; a = Mul(x, float[1,2] {0.1, 0.2})  y = Max(a, x)", because="more dimensions than x"),
     ),
 )
 def leaky_relu(m: Match, build: Builder) -> Value:
     """Where(x > 0, x, slope·x) ⟶ LeakyRelu(x, alpha=slope), or PRelu(x, slope) of many slopes."""
-    slopes = -m[negated] if negated in m else m[slope]
+    slopes, dtype = -m[negated] if negated in m else m[slope], m.dtype(x)
+    assert dtype is not None
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(slopes.astype(dtype.numpy())).all()
+    m.require(finite, "a slope is not finite, and makes NaN of zero", at=x)
     m.require(larger not in m or ((slopes > 0) & (slopes <= 1)).all(), "slope·x is not always the smaller", at=x)
-    m.require(smaller not in m or ((slopes >= 1) & (slopes < math.inf)).all(), "slope·x is not always the larger", at=x)
+    m.require(smaller not in m or (slopes >= 1).all(), "slope·x is not always the larger", at=x)
     if slopes.size == 1:
         return build.LeakyRelu(m[x], alpha=float(slopes.reshape(())))
     rank = m.rank(x)
