@@ -33,7 +33,7 @@ from onnxrewrite.inputs.classes import (
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
-from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge, has_few
+from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge
 from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
@@ -194,36 +194,21 @@ class _Site:
         rewritten = open_session(self.after, threads=1)
         if isinstance(rewritten, str):
             return SiteCheck("failed", f"the replacement does not open: {rewritten}")
-        both = self._runs(original, rewritten, list(self._feeds(found)))
+        both = self._runs(original, rewritten, found)
         if isinstance(both, SiteCheck):
             return both
+        runs, made = both
+        return replace(self._judged(original, runs, made), bindings=[t.binding for t in found], runs=len(runs))
+
+    def _judged(self, original: Session, runs: Sequence[Run], made: Sequence[Outputs]) -> SiteCheck:
         judge = Judge(self.before, original, replace(PART, in_range=self.trials.in_range))
         worst: Finding | None = None
-        for finding in judge.judge(*both):
-            one = finding if finding.comparison.accept else self._among_more(judge, rewritten, found, finding)
-            if worst is None or one.comparison.error_rewritten >= worst.comparison.error_rewritten:
-                worst = one
-            if not one.comparison.accept:
-                worst = one
+        for found in judge.judge(runs, made):
+            if worst is None or found.comparison.error_rewritten >= worst.comparison.error_rewritten:
+                worst = found
+            if not found.comparison.accept:
+                worst = found
                 break
-        return replace(self._told(judge, worst), bindings=[t.binding for t in found], runs=len(both[0]))
-
-    def _among_more(self, judge: Judge, rewritten: Session, found: Sequence[Trial], finding: Finding) -> Finding:
-        """A difference in a result of few elements, which have no scale of their own, judged among more results of the
-        same class of values; itself where that makes no difference."""
-        run = finding.run
-        if not has_few(run.outputs[finding.name]):
-            return finding
-        trial = next(t for t in found if t.binding == run.binding)
-        fed = [(trial, run.values, run.feeds)]
-        fed += [(trial, run.values, self.feeds(trial.binding, run.values, trial.care, None, t + 1)) for t in range(FEW)]
-        both = self._runs(judge.session, rewritten, fed)
-        if isinstance(both, SiteCheck):
-            return finding
-        return next((f for f in judge.judge(*both) if f.name == finding.name), finding)
-
-    @staticmethod
-    def _told(judge: Judge, worst: Finding | None) -> SiteCheck:
         comparison = worst.comparison if worst is not None else EXACT
         place = f"output {worst.name}, {worst.run.describe()}" if worst is not None else ""
         return SiteCheck(
@@ -290,10 +275,10 @@ class _Site:
         made = site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
         return {name: counted(value) for name, value in made.items()} if self.trials.rows_count else made
 
-    @staticmethod
     def _runs(
-        original: Session, rewritten: Session, fed: Sequence[tuple[Trial, str, Feeds]]
+        self, original: Session, rewritten: Session, found: Sequence[Trial]
     ) -> tuple[list[Run], list[Outputs]] | SiteCheck:
+        fed = list(self._feeds(found))
         unknown = iter(original.run_each([feeds for trial, _, feeds in fed if feeds is not trial.feeds]))
         olds = [trial.outputs if feeds is trial.feeds else next(unknown) for trial, _, feeds in fed]
         runs = [
@@ -315,19 +300,22 @@ class _Site:
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
             in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
-                ran = values == ORDINARY
+                ran = values == ORDINARY and turn == 0
                 yield trial, values, trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
 
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
-        classes differ, small inputs get several turns of what is drawn, and what nobody looks at is fed once."""
+        classes differ, small inputs get as many turns as make a result that has a scale, and more of what is special,
+        and what nobody looks at is fed once."""
         if all(map(is_data, self.sampler.specs)) and only_moves(self.before) and only_moves(self.after):
             yield (ORDINARY, None, 0)
             return
         whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
-        turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
+        size = sum(np.asarray(v).size for v in trial.feeds.values())
+        few = -(-FEW // size) if size else 1
+        turns = max(few, _TURNS if size < _FEW_ELEMENTS else 1)
         for values in self.trials.classes if self._has_floats() else whole:
-            count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
+            count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else few
             yield from ((values, None, turn) for turn in range(count))
         data = [s.name for s in self.sampler.specs if is_data(s)]
         for values in (c for c in ALONE if c in self.trials.classes and 1 < len(data) <= _FEW_INPUTS):

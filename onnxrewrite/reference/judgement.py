@@ -179,7 +179,7 @@ class Judge:
         for index, reference in zip(far, known, strict=True):
             run, new = pairs[index]
             one = self._one(pairs, run, new.get(name), reference, name, own)
-            if not one.accept and has_few(run.outputs[name]):
+            if not one.accept and _has_few(run.outputs[name]):
                 together = self._together(pairs, name, own)
                 one = together if together is not None and together.accept else one
             found.append(Finding(name, one, kind, run))
@@ -397,7 +397,7 @@ class Judge:
         return EXACT if near else None
 
 
-def has_few(value: Held) -> bool:
+def _has_few(value: Held) -> bool:
     """True for a tensor of so few elements that they have no scale of their own."""
     return isinstance(value, np.ndarray) and value.size < FEW
 

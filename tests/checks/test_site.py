@@ -56,7 +56,7 @@ def test_a_wrong_constant_fails(check: Any, constant: str) -> None:
     assert "\n" not in found.reason
 
 
-@pytest.mark.parametrize(("slope", "ok"), [("-1e2", True), ("-5e1", False), ("1e2", False)])
+@pytest.mark.parametrize(("slope", "ok"), [("-1e2", True), ("-9e1", False), ("1e2", False)])
 def test_one_number_is_judged_among_others_of_its_class(check: Any, slope: str, ok: bool) -> None:
     """A kernel that cuts off where a function is next to nothing is right, though one number there is all that is
     seen."""
@@ -65,8 +65,7 @@ def test_one_number_is_judged_among_others_of_its_class(check: Any, slope: str, 
         "{ m = Mul(k, x) e = Exp(m) a = Add(o, e) y = Div(x, a) }"
     )
     after = f"g (float x) => (float y) {{ y = com.microsoft.QuickGelu<alpha={slope}>(x) }}"
-    found = [check(before, after, seed=seed).ok for seed in range(8)]
-    assert all(found) if ok else not found[0]
+    assert [check(before, after, seed=seed).ok for seed in range(8)] == [ok] * 8
 
 
 @pytest.mark.parametrize("eps", ["1e-5", "1e-12"])
