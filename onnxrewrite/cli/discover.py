@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.suite.discovery.search_request import Request
 
 
 class ModeName(enum.StrEnum):
@@ -52,6 +56,7 @@ class _Extent:
     slow: Annotated[bool, typer.Option("--slow", help="Write rules that are right and not faster, too.")] = False
     seed: options.Seed = 0
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
+    executor: options.Executor = None
     budget: Annotated[
         float | None,
         typer.Option("--budget", min=0.0, metavar="SECONDS", help="Stop after so long; it can go on later."),
@@ -88,7 +93,7 @@ def discover(
     with other regions (--by regions), or all small graphs of some operators with each other (--by identities).  What
     agrees becomes a rule, which is tried on many graphs, taught the preconditions that these show it to need, timed,
     and, if it is faster, tried on ten times as many.  Rules that are right and faster at some size are written, each as
-    a file for --rules.  A run that was stopped goes on.
+    a file for --rules, and the page discover.html tells of all.  A run that was stopped goes on.
 
     Exit status: 0 done, also when nothing was found or the time ran out; 1 a model could not be searched; 2 bad
     arguments.
@@ -105,14 +110,45 @@ def discover(
         require_prover()
 
     from onnxrewrite.report.discover_report import discover_line, discover_report
+    from onnxrewrite.report.html import discover_page
+    from onnxrewrite.suite.discovery.corpus_search import discover as discovered
+    from onnxrewrite.system.atomic import write_whole
+    from onnxrewrite.system.cluster import check_jobs, connected
+
+    check_jobs(extent.executor, extent.jobs)
+    request = _request(extent, library)
+    with ExitStack() as stack:
+        where = stack.enter_context(connected(extent.executor, extent.jobs)) if extent.executor else extent.jobs
+        progress = stack.enter_context(progress_bar(wanted=not told.quiet))
+        found = discovered(
+            corpus or [],
+            output,
+            request,
+            jobs=where,
+            budget=extent.budget,
+            slow=extent.slow,
+            progress=progress,
+        )
+    data = found.to_json()
+    write_whole(output / discover_page.NAME, discover_page.discover_page(data, str(output.resolve())), "-o")
+    write_json(data, told.json, report)
+    if told.table:
+        show(discover_report, data, verbose=told.verbose)
+    if told.line:
+        say(discover_line(data))
+    if any(m.error for m in found.models):
+        raise typer.Exit(1)
+
+
+def _request(extent: _Extent, library: _Library) -> Request:
+    """The extent of the search, of rules that there are."""
     from onnxrewrite.rewrite import registry
     from onnxrewrite.ruletest.fuzz import INSTANCES
-    from onnxrewrite.suite.discovery.corpus_search import discover as discovered
     from onnxrewrite.suite.discovery.search_request import DEEPENS, Request
 
     known = registry.load(library.rules)
     left_out = frozenset(r.name for name in library.without for r in known.named(name))
-    request = Request(
+    return Request(
         rules=tuple(library.rules),
         without=left_out,
         target=library.target,
@@ -125,15 +161,3 @@ def discover(
         seed=extent.seed,
         proves=extent.prove,
     )
-    with progress_bar(wanted=not told.quiet) as progress:
-        found = discovered(
-            corpus or [], output, request, jobs=extent.jobs, budget=extent.budget, slow=extent.slow, progress=progress
-        )
-    data = found.to_json()
-    write_json(data, told.json, report)
-    if told.table:
-        show(discover_report, data, verbose=told.verbose)
-    if told.line:
-        say(discover_line(data))
-    if any(m.error for m in found.models):
-        raise typer.Exit(1)

@@ -168,6 +168,10 @@ AnyTarget = Annotated[
     str | None,
     typer.Option("--target", metavar="TARGET", help="What the result must run on, see doctor; else as --provider."),
 ]
+Executor = Annotated[
+    str | None,
+    typer.Option("--executor", metavar="dask://HOST:PORT|dask://local", help="Where, if not in own processes."),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 

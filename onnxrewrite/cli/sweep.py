@@ -41,10 +41,7 @@ class _How:
 
     command: Annotated[Command, typer.Option("--command", help="What is done with each model.")] = Command.APPLY
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
-    executor: Annotated[
-        str | None,
-        typer.Option("--executor", metavar="dask://HOST:PORT|dask://local", help="Where, if not in own processes."),
-    ] = None
+    executor: options.Executor = None
     limit: Annotated[
         float | None, typer.Option("--limit", min=0.0, metavar="SECONDS", help="Give a model up after so long.")
     ] = None
@@ -97,6 +94,8 @@ class _Asked:
 
     def work(self, how: _How) -> Work:
         """The work on each model; UsageError where an option is none of the command's."""
+        from onnxrewrite.system.cluster import check_jobs
+
         shared: dict[str, Any] = {
             "rules": tuple(self.rules.rules),
             "only": tuple(self.rules.only),
@@ -109,8 +108,7 @@ class _Asked:
         of_optimize = {n: getattr(self, n) for n in ("config", "data", "max_drop", "target_speedup")}
         _only_own(of_optimize if how.command is Command.APPLY else of_apply, how.command)
         jobs, executor = how.jobs, how.executor
-        if executor is not None and executor != "dask://local" and jobs > 1:
-            raise UsageError(f"--jobs {jobs}: how many are done at a time is for the cluster {executor} to say")
+        check_jobs(executor, jobs)
         path, keys = self.measured.measurements, self.measured.signed_by
         if how.command is Command.OPTIMIZE:
             if path is not None and str(path) != os.environ.get("ONNXREWRITE_MEASUREMENTS"):  # which its stages read
@@ -182,10 +180,10 @@ def sweep(
 
 def _swept(models: list[str], found: list[Found], work: Work, how: _How, done: Sweep, *, quiet: bool) -> None:
     """Do the sweep, or only look at what is on record."""
-    from onnxrewrite.suite.sweeping.cluster import connected
     from onnxrewrite.suite.sweeping.retries import Retries
     from onnxrewrite.suite.sweeping.shards import Shard
     from onnxrewrite.suite.sweeping.zoo import Conduct, conducted, looked_up
+    from onnxrewrite.system.cluster import connected
 
     shard = Shard.parse(how.shard) if how.shard is not None else None
     conduct = Conduct(jobs=how.jobs, limit=how.limit, fresh=how.fresh, shard=shard, retries=Retries.parse(how.retry))

@@ -30,7 +30,7 @@ def discover_report(data: Plain, *, verbose: bool = False) -> RenderableType:
         status = Text(each["status"], _STYLES.get(each["status"], ""))
         verdict = each["verdict"] if each["verdict"] not in (each["status"], "not tried") else ""
         places = sum(len(values) for values in each["places"].values())
-        cells = verdict, str(len(each["operators"])), str(places), _span(each["times"]), ", ".join(each["substitute"])
+        cells = verdict, str(len(each["operators"])), str(places), span(each["times"]), ", ".join(each["substitute"])
         table.add_row(each["name"], status, *cells)
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2)), ""] if shown else []
     return Group(*parts, facts_grid(list(_facts(data, verbose=verbose))))
@@ -58,13 +58,23 @@ def _counted(data: Plain, by: str) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing found"
 
 
-def _span(times: list[Plain]) -> str:
+def span(times: list[Plain]) -> str:
     """The lowest and the highest ratio, by the medians."""
     ratios = [f"{t['median']:.2f}" for t in times]
     return "" if not ratios else min(ratios) if min(ratios) == max(ratios) else f"{min(ratios)} to {max(ratios)}"
 
 
 def _facts(data: Plain, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    yield from search_facts(data)
+    for each in data["findings"]:
+        if each["reason"] and (verbose or each["status"] == "refuted"):
+            yield each["name"], each["reason"]
+    for name, file in data["files"].items():
+        yield "Wrote", f"{file}: {name}"
+
+
+def search_facts(data: Plain) -> Iterator[tuple[str, str]]:
+    """How much was looked at, and what is left."""
     modes = _modes(data)
     for by in modes:
         yield from _extent(by, [m for m in data["models"] if m["by"] == by])
@@ -76,13 +86,10 @@ def _facts(data: Plain, *, verbose: bool) -> Iterator[tuple[str, str]]:
     for model in data["models"]:
         if model["error"]:
             yield "Failed", f"{model['model']}: {model['error']}"
+    for note in data["notes"]:
+        yield "Note", note
     if not data["complete"]:
         yield "Left", "the time ran out, or a model failed; the same command goes on"
-    for each in data["findings"]:
-        if each["reason"] and (verbose or each["status"] == "refuted"):
-            yield each["name"], each["reason"]
-    for name, file in data["files"].items():
-        yield "Wrote", f"{file}: {name}"
 
 
 def _extent(by: str, parts: list[Plain]) -> Iterator[tuple[str, str]]:

@@ -128,6 +128,12 @@ def in_kept_worker(
     return answer
 
 
+def may_have_children() -> None:
+    """A daemonic process, as workers are, may start none, lest they outlive it; ours end when their owner does."""
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.current_process().daemon = False
+
+
 def _asked(worker: _Worker[Task, Answer], task: Task, limit: float | None) -> Answer | Died:
     """The answer of one process to one task."""
     try:

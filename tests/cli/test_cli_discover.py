@@ -12,6 +12,21 @@ from onnxrewrite.ir import text
 
 SCALED = "float[b,m,4] x; float[b,4,n] z;  p = MatMul(x, z)  y = Mul(p, 0.3)"
 
+DYING = """
+import multiprocessing, os
+from onnxrewrite.rules import *
+
+x = Var("x")
+if multiprocessing.parent_process() is not None:
+    os._exit(7)
+
+
+@rule("identity-again", CANONICALIZE, op.Identity(x))
+def to_nothing(m, build):
+    \"\"\"Identity(x) ⟶ x.\"\"\"
+    return m[x]
+"""
+
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -26,6 +41,40 @@ def test_what_is_known_is_told(cli, model):
     assert "known" in done.out
     assert "3 of 1 model" in done.out
     assert not list(Path("rules").glob("*.py"))
+
+
+def test_a_page_tells_of_all(cli, model):
+    assert cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8, "-q").code == 0
+    page = Path("rules/discover.html").read_text()
+    assert "Known already: 1" in page
+    assert "rules: 1 model: 1 known" in page
+
+
+def test_an_executor_that_is_none_is_told(cli, model):
+    asked = "discover", "m.onnx", "-o", "rules", "--executor"
+    assert "write dask://HOST:PORT or dask://local" in cli(*asked, "ray://here").err
+    assert "for the cluster dask://here:1 to say" in cli(*asked, "dask://here:1", "--jobs", 2).err
+    assert not Path("rules").exists()
+
+
+@pytest.mark.slow
+def test_dask(cli, model):
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
+    asked = "discover", "m.onnx", "--nodes", 2, "--count", 8, "--json", "-"
+    here, there = (
+        json.loads(cli(*asked, *more).out) for more in (("-o", "a"), ("-o", "b", "--executor", "dask://local"))
+    )
+    assert there["notes"] == []
+    assert [f["key"] for f in there["findings"]] == [f["key"] for f in here["findings"]] != []
+
+
+@pytest.mark.slow
+def test_a_part_whose_process_dies_on_a_worker_is_told(cli, model):
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
+    Path("dying.py").write_text(DYING)
+    done = cli("discover", "m.onnx", "-o", "rules", "--rules", "dying.py", "--executor", "dask://local", "--nodes", 1)
+    assert done.code == 1
+    assert "ended with status 7" in done.out
 
 
 def test_in_json(cli, model):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -33,8 +34,9 @@ from onnxrewrite.suite.discovery.finding import (
 from onnxrewrite.suite.discovery.search_request import Part, Request
 from onnxrewrite.suite.sweeping.find import find
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.cluster import Cluster, in_cluster
 from onnxrewrite.system.plain import Json
-from onnxrewrite.system.workers import Died, in_workers
+from onnxrewrite.system.workers import Died, in_workers, may_have_children
 
 JOURNALS = ".discover"
 """The folder of the journals, in the output folder."""
@@ -53,12 +55,14 @@ class Discovery:
         models: How each part was searched: the models in the order in which they were given, then the other parts.
         findings: The candidates, each once: those that were found first, then the faster first.
         files: The rule files that were written, by the name of the rule.
+        notes: What else there is to tell, such as an executor that failed.
         seconds: The time it took.
     """
 
     models: tuple[Searched, ...]
     findings: tuple[Finding, ...]
     files: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -71,7 +75,7 @@ class Discovery:
         models = TypeAdapter(tuple[Searched, ...]).dump_python(self.models, mode="json")
         findings = TypeAdapter(tuple[Finding, ...]).dump_python(self.findings, mode="json")
         told: dict[str, Json] = {"models": models, "findings": findings, "files": dict(self.files)}
-        return {**told, "complete": self.is_complete, "seconds": self.seconds}
+        return {**told, "notes": list(self.notes), "complete": self.is_complete, "seconds": self.seconds}
 
 
 Progress = Callable[[str, int, int], object]
@@ -83,7 +87,7 @@ def discover(
     out: Path,
     request: Request,
     *,
-    jobs: int = 1,
+    jobs: int | Cluster = 1,
     budget: float | None = None,
     slow: bool = False,
     progress: Progress | None = None,
@@ -98,7 +102,7 @@ def discover(
         given: Folders, files, or patterns of ``glob``; identities are of no model.
         out: The folder for rule files and journals.
         request: What is asked for.
-        jobs: The number of models at a time.
+        jobs: The number of models at a time, or a cluster that searches them; files have the same paths on its workers.
         budget: Seconds for all of it; what is left then is told.
         slow: True to write rules that are right and not faster, too.
         progress: Told of progress.
@@ -113,7 +117,8 @@ def discover(
     asked = replace(request, deadline=None if budget is None else time.time() + budget)
     searched: dict[Part, Searched] = {}
     candidates: dict[Part, list[Finding]] = {}
-    for part, answer in _answers(asked, out / JOURNALS, parts, jobs):
+    notes: list[str] = []
+    for part, answer in _answers(asked, out / JOURNALS, parts, jobs, notes):
         if isinstance(answer, Died):
             told = f"the process that searched it {answer.how}"
             searched[part] = Searched(part.name, is_complete=False, error=told, by=part.by)
@@ -124,7 +129,7 @@ def discover(
     findings = merged(f for part in parts for f in candidates.get(part, ()))
     files = _written([f for f in findings if f.status == FOUND or (slow and f.is_right)], out)
     seconds = time.perf_counter() - start
-    return Discovery(tuple(searched[p] for p in parts), tuple(findings), files, seconds)
+    return Discovery(tuple(searched[p] for p in parts), tuple(findings), files, tuple(notes), seconds)
 
 
 def _parts(given: Sequence[str | os.PathLike[str]], out: Path, by: Sequence[Mode]) -> list[Part]:
@@ -141,19 +146,42 @@ def _parts(given: Sequence[str | os.PathLike[str]], out: Path, by: Sequence[Mode
 _SEARCHES = {KERNELS: model_search.search, REGIONS: spelling_search.search, IDENTITIES: identity_search.search}
 
 
+Answer: TypeAlias = tuple[Searched, list[Finding]] | Died
+"""A part's, or how the last process died that was at it."""
+
+
 def _search(request: Request, folder: Path, part: Part) -> tuple[Searched, list[Finding]]:
     """Search one part."""
     return _SEARCHES[part.by](request, folder, part)
 
 
+def _search_in(place: Path, request: Request, folder: Path, part: Part) -> tuple[Searched, list[Finding]]:
+    """Search one part in a folder, for paths are as they were given there."""
+    os.chdir(place)
+    return _search(request, folder, part)
+
+
+def _hosted(place: Path, request: Request, folder: Path, part: Part) -> Answer:
+    """Search one part on the worker of a cluster, in a process apart."""
+    may_have_children()
+    ((_, answer),) = in_workers(partial(_search_in, place, request, folder), [part], 1, tries=_DEATHS)
+    return answer
+
+
 def _answers(
-    request: Request, folder: Path, parts: Sequence[Part], jobs: int
-) -> Iterator[tuple[Part, tuple[Searched, list[Finding]] | Died]]:
+    request: Request, folder: Path, parts: Sequence[Part], jobs: int | Cluster, notes: list[str]
+) -> Iterator[tuple[Part, Answer]]:
     """Each part with its answer, as they come; in processes of their own, for some graphs make ONNX Runtime abort.
 
     A part whose process died is searched again, without the region that it was at.
     """
-    yield from in_workers(partial(_search, request, folder), parts, jobs, tries=_DEATHS)
+
+    def here(which: Sequence[Part], count: int = 1) -> Iterator[tuple[Part, Answer]]:
+        return in_workers(partial(_search, request, folder), which, count, tries=_DEATHS)
+
+    if not isinstance(jobs, Cluster):
+        return here(parts, jobs)
+    return in_cluster(partial(_hosted, Path.cwd(), request, folder), parts, jobs, here, notes)
 
 
 def merged(found: Iterable[Finding]) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import platform
 import time
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from onnxrewrite.system import files, temporary
 from onnxrewrite.system.digests import sha256_of
 from onnxrewrite.system.machine_lock import machine_lock
 from onnxrewrite.system.versions import versions
-from onnxrewrite.system.workers import Died, in_kept_worker
+from onnxrewrite.system.workers import Died, in_kept_worker, may_have_children
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Job:
 
 def run(job: Job) -> Row:
     """Do it, in this process, unless an earlier sweep has."""
-    _may_have_children()
+    may_have_children()
     start = time.perf_counter()
     row = Row(job.row.model, job.row.output, attempts=job.attempt)
     try:
@@ -89,7 +88,7 @@ def hosted(job: Job) -> Row:
 
     Work that measures is done for one model of a machine at a time, whoever else measures there.
     """
-    _may_have_children()
+    may_have_children()
     with machine_lock("measuring") if job.work.measures else contextlib.nullcontext():
         return row_of(job, in_kept_worker(run, job, job.owner, limit=job.limit))
 
@@ -170,9 +169,3 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"{folder}: cannot be made: {error.strerror or error}") from None
-
-
-def _may_have_children() -> None:
-    """A daemonic process, as workers are, may start none, lest they outlive it; ours end when their owner does."""
-    if multiprocessing.parent_process() is not None:
-        multiprocessing.current_process().daemon = False

@@ -25,6 +25,7 @@ from onnxrewrite.suite.sweeping.shards import Shard
 from onnxrewrite.suite.sweeping.storage import StorageError, below, is_url, write_bytes
 from onnxrewrite.suite.sweeping.tasks import Apply, Work
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.cluster import Cluster
 
 Models: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -308,10 +309,11 @@ def _attempts(tasks: Sequence[Job], conduct: Conduct, notes: list[str]) -> Itera
 def _answers(jobs: Sequence[Job], conduct: Conduct, notes: list[str], *, is_alone: bool) -> Iterator[Row]:
     """One attempt at each; one after the other where nothing else is to run meanwhile."""
     if conduct.executor is None:
-        yield from in_processes(jobs, 1 if is_alone else conduct.jobs, conduct.limit)
+        yield from (row for _, row in in_processes(jobs, 1 if is_alone else conduct.jobs, conduct.limit))
         return
+    cluster = Cluster(conduct.executor, conduct.lost)
     for part in [[job] for job in jobs] if is_alone else [jobs]:
-        yield from on_executor(part, conduct.executor, notes, lost=conduct.lost)
+        yield from (row for _, row in on_executor(cluster, part, notes))
 
 
 def check_company(work: Work, jobs: int) -> None:

@@ -234,7 +234,7 @@ def test_two_processes_make_the_same_bytes(one_by_one: Sweep, tmp_path: Path) ->
 @pytest.mark.xdist_group("sweep")
 def test_a_cluster_makes_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
-    from onnxrewrite.suite.sweeping.cluster import connected
+    from onnxrewrite.system.cluster import connected
 
     with connected("dask://local", 2) as cluster:
         swept = rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster.executor)
