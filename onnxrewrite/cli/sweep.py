@@ -193,7 +193,7 @@ def _swept(models: list[str], found: list[Found], work: Work, how: _How, done: S
     with contextlib.ExitStack() as stack:
         if how.executor is not None:
             cluster = stack.enter_context(connected(how.executor, how.jobs))
-            conduct = replace(conduct, executor=cluster.executor, lost=cluster.lost)
+            conduct = replace(conduct, cluster=cluster)
             if work.measures:
                 machines = plural(len(cluster.machines), "machine")
                 done.notes.append(f"measured on {machines} of the cluster, one model a machine at a time")

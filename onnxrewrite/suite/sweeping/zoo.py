@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,23 +94,21 @@ class Conduct:
     """The way in which a sweep is done; nothing of it changes what is written for a model.
 
     Attributes:
-        executor: The executor of the work: any of ``concurrent.futures``, whose workers see the same files under the
-            same paths.  It is left open.  Without it, in ``jobs`` processes of our own.
-        jobs: Models at a time, where there is no executor.
+        cluster: Whose workers see the same files under the same paths.  Its executor is left open.  Without it, in
+            ``jobs`` processes of our own.
+        jobs: Models at a time, where there is no cluster.
         limit: Seconds for a model, after which it is given up.
         fresh: Forget what earlier sweeps have done.
         shard: The part of the models that is done; None for all.
         retries: Further attempts by the reason of a failure.
-        lost: Says why the executor will not answer any more; empty while it may.
     """
 
-    executor: Executor | None = None
+    cluster: Cluster | None = None
     jobs: int = 1
     limit: float | None = None
     fresh: bool = False
     shard: Shard | None = None
     retries: Retries = field(default_factory=Retries)
-    lost: Callable[[], str] = lambda: ""
 
 
 def sweep(
@@ -154,7 +152,7 @@ def sweep(
         ModelError: The output folder cannot be written to.
     """
     conduct = Conduct(
-        executor=executor,
+        cluster=Cluster(executor) if executor is not None else None,
         jobs=jobs,
         limit=limit,
         fresh=fresh,
@@ -174,12 +172,12 @@ def conducted(models: Models, work: Work, conduct: Conduct, done: Sweep, progres
         ModelError: Likewise.
     """
     start = time.perf_counter()
-    if conduct.executor is None:
+    if conduct.cluster is None:
         check_company(work, conduct.jobs)
     given = [models] if isinstance(models, (str, os.PathLike)) else list(models)
     found, done.left_out = find(given, done.out, work.place)
     work.state()  # settings that cannot be used are told once
-    threads = 1 if conduct.executor is not None else threads_for(conduct.jobs)
+    threads = 1 if conduct.cluster is not None else threads_for(conduct.jobs)
     record = begun(found, conduct.shard, done)
     tasks = [_job(each, work, conduct, record, done, threads) for each in found if _is_own(each, conduct.shard)]
     page = Page(done)
@@ -308,12 +306,11 @@ def _attempts(tasks: Sequence[Job], conduct: Conduct, notes: list[str]) -> Itera
 
 def _answers(jobs: Sequence[Job], conduct: Conduct, notes: list[str], *, is_alone: bool) -> Iterator[Row]:
     """One attempt at each; one after the other where nothing else is to run meanwhile."""
-    if conduct.executor is None:
+    if conduct.cluster is None:
         yield from (row for _, row in in_processes(jobs, 1 if is_alone else conduct.jobs, conduct.limit))
         return
-    cluster = Cluster(conduct.executor, conduct.lost)
     for part in [[job] for job in jobs] if is_alone else [jobs]:
-        yield from (row for _, row in on_executor(cluster, part, notes))
+        yield from (row for _, row in on_executor(conduct.cluster, part, notes))
 
 
 def check_company(work: Work, jobs: int) -> None:
