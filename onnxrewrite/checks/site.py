@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -37,7 +36,7 @@ from onnxrewrite.reference.judgement import FEW, PART, Finding, Judge
 from onnxrewrite.reference.runs import Run
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
-from onnxrewrite.system.arrays import Feeds, Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs, element_count
 from onnxrewrite.system.plain import Json
 
 CACHE_LIMIT = 4096
@@ -49,7 +48,7 @@ _FEW_ELEMENTS, _TURNS = 24, 8
 """Of fewer elements what is special is drawn so often."""
 
 LARGE = 2**16
-"""Elements of all inputs together."""
+"""Elements of all inputs, or of all results, together."""
 
 Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
 
@@ -311,9 +310,9 @@ class _Site:
             yield (ORDINARY, None, 0)
             return
         whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
-        size = sum(np.asarray(v).size for v in trial.feeds.values())
-        few = -(-FEW // size) if size else 1
-        turns = max(few, _TURNS if size < _FEW_ELEMENTS else 1)
+        size, made = element_count(trial.feeds), element_count(trial.outputs)
+        few = -(-FEW // max(size, made)) if size else 1
+        turns = max(few, _TURNS if size < _FEW_ELEMENTS and made <= LARGE else 1)
         for values in self.trials.classes if self._has_floats() else whole:
             count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else few
             yield from ((values, None, turn) for turn in range(count))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from onnxrewrite.inputs.classes import CLASSES
-from onnxrewrite.system.arrays import Feeds, Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs, element_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +24,7 @@ class Run:
     @cached_property
     def size(self) -> int:
         """Elements of all inputs together."""
-        return sum(int(np.asarray(value).size) for value in self.feeds.values())
+        return element_count(self.feeds)
 
     def describe(self) -> str:
         """For a failure's line."""

@@ -35,6 +35,17 @@ def is_tensor(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray | np.generic)
 
 
+def element_count(values: Feeds) -> int:
+    """The elements of all values together; of a sequence, those of its parts."""
+    return sum(map(_elements, values.values()))
+
+
+def _elements(value: Held) -> int:
+    if is_tensor(value) or value is None:
+        return 0 if value is None else int(value.size)
+    return len(value) if isinstance(value, Mapping) else sum(map(_elements, value))
+
+
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
     """The bytes of an npz file, the same each time; ``numpy.savez`` takes an array called ``file`` for a parameter."""
     buffer = io.BytesIO()

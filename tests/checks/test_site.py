@@ -68,6 +68,19 @@ def test_one_number_is_judged_among_others_of_its_class(check: Any, slope: str, 
     assert [check(before, after, seed=seed).ok for seed in range(8)] == [ok] * 8
 
 
+@pytest.mark.parametrize(("size", "runs"), [(1, 48), (2, 24), (16, 3), (2**17, 3)])
+def test_a_number_that_becomes_many_is_fed_no_more_often_than_they_need(check: Any, size: int, runs: int) -> None:
+    """Many results of large tensors at a time took 24 GB."""
+    one = f"g (float x) => (float[{size}] y) <int64[1] s = {{{size}}}> {{ e = Expand(x, s) y = Neg(e) }}"
+    assert check(one, one).runs == runs
+
+
+def test_results_that_are_sequences_are_counted(check: Any) -> None:
+    two = "g (float[2] x, float[3] z) => (seq(float[n]) y) { a = Neg(x) b = Neg(z) y = SequenceConstruct(a, b) }"
+    found = check(two, two)
+    assert found.ok, found.reason
+
+
 @pytest.mark.parametrize("eps", ["1e-5", "1e-12"])
 @pytest.mark.parametrize("fused", ["1e-5", "1e-12"])
 def test_eps_matters(check: Any, eps: str, fused: str) -> None:

@@ -27,7 +27,7 @@ from onnxrewrite.runtime.session import ModelLike, one_line, open_session, skele
 from onnxrewrite.suite.quality.functions import function, is_function
 from onnxrewrite.suite.quality.sample_rows import Rows, fits
 from onnxrewrite.system import files
-from onnxrewrite.system.arrays import Feeds, Held
+from onnxrewrite.system.arrays import Feeds, Held, element_count
 
 Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[object]] | Iterable[object] | None"
 """The forms in which a caller may give data; see :func:`load_data`."""
@@ -102,7 +102,7 @@ class Data(Sequence[Sample]):
     @cached_property
     def timed(self) -> Sample:
         """The sample that stands for all where models are timed: the first one of the median size."""
-        sizes = [sum(np.asarray(value).size for value in sample.inputs.values()) for sample in self.samples]
+        sizes = [element_count(sample.inputs) for sample in self.samples]
         return self.samples[sizes.index(sorted(sizes)[(len(sizes) - 1) // 2])]
 
     @cached_property
