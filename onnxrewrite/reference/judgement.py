@@ -359,7 +359,8 @@ class Judge:
         """The comparison where the original overflows; None where that is not what is the matter.
 
         Where the reference knows better, the rewrite has to come to it, or to infinity where the dtype does not reach
-        it.  Where the reference overflows as well, any finite number will do at inputs far from zero.  A rule that
+        it.  Where the reference overflows as well, any finite number will do at inputs far from zero.  An infinity in
+        the place of NaN is as lost: of a difference of two products, a kernel that rounds once makes one.  A rule that
         assumes that nothing leaves the range of its dtype may do anything where the original is not finite: there
         something has, whether the reference is or not.
         """
@@ -381,12 +382,13 @@ class Judge:
 
     @staticmethod
     def _lost_by_all(run: Run, known: Mask, lost: Mask, wide: Floats, rounded: Floats, made: Floats) -> Mask | None:
-        """The elements that the reference loses, too, or that are beyond the dtype; None if the rewrite makes something
-        else of them."""
+        """The elements that the reference loses, too, that are beyond the dtype, or where the rewrite loses what the
+        original does; None if it makes something else of them."""
         unknown = lost & ~known
-        beyond = known & ~np.isfinite(rounded)
+        alike = known & np.isnan(wide) & ~np.isfinite(made)
+        beyond = known & ~np.isfinite(rounded) & ~alike
         right = _same(wide, made) | (np.isfinite(made) & (run.values in MAYBE_OVERFLOWS))
-        return unknown | beyond if right[unknown].all() and _same(rounded, made)[beyond].all() else None
+        return unknown | alike | beyond if right[unknown].all() and _same(rounded, made)[beyond].all() else None
 
     def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: DType) -> Comparison | None:
         """The same without a reference that knows better."""

@@ -74,7 +74,7 @@ def _facts(data: Plain, *, verbose: bool) -> Iterator[tuple[str, str]]:
 
 
 def search_facts(data: Plain) -> Iterator[tuple[str, str]]:
-    """How much was looked at, and what is left."""
+    """The extent of the search, and what is left of it."""
     modes = _modes(data)
     for by in modes:
         yield from _extent(by, [m for m in data["models"] if m["by"] == by])

@@ -1,4 +1,4 @@
-"""What ``discover`` found as one page, made of the plain data of ``Discovery.to_json()`` and nothing else."""
+"""The findings of ``discover`` as one page, made of the plain data of ``Discovery.to_json()`` and nothing else."""
 
 from __future__ import annotations
 
