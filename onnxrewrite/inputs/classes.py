@@ -210,6 +210,16 @@ def _cancelling(wide: Floats, _: DType) -> Floats:
     return flat.reshape(wide.shape)
 
 
+def _far(wide: Floats, dtype: DType) -> Floats:
+    """Far from zero, and equal or apart: of a row whose elements differ by one rounding nobody can tell the variance,
+    and ONNX Runtime's LayerNormalization takes it for zero."""
+    return wide + 10.0 if _is_narrow(dtype) else np.round(wide * _STEPS) / _STEPS + 1e4
+
+
+_STEPS = 2.0**7
+"""So many in one: of a float32 at 10⁴, each is eight roundings."""
+
+
 def _denormal(wide: Floats, dtype: DType) -> Floats:
     smallest = 2.0**-14 if dtype == np.float16 else 2.0**-1022 if dtype == np.float64 else 2.0**-126
     return wide * smallest
@@ -230,7 +240,7 @@ _MAKERS: dict[str, Callable[[Floats, DType], Floats]] = {
     "tiny": lambda wide, dtype: wide * (1e-2 if _is_narrow(dtype) else 1e-4),
     "zeros": lambda wide, _: np.zeros_like(wide),
     "constant rows": _rows_alike,
-    "far": lambda wide, dtype: wide + (10.0 if _is_narrow(dtype) else 1e4),
+    "far": _far,
     HUGE: lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e10),
     CANCELLING: _cancelling,
     "ties": lambda wide, _: np.round(2 * wide) / 2,
