@@ -211,13 +211,12 @@ def _cancelling(wide: Floats, _: DType) -> Floats:
 
 
 def _far(wide: Floats, dtype: DType) -> Floats:
-    """Far from zero, and equal or apart: of a row whose elements differ by one rounding nobody can tell the variance,
-    and ONNX Runtime's LayerNormalization takes it for zero."""
-    return wide + 10.0 if _is_narrow(dtype) else np.round(wide * _STEPS) / _STEPS + 1e4
-
-
-_STEPS = 2.0**7
-"""So many in one: of a float32 at 10⁴, each is eight roundings."""
+    """Far from zero, and equal or eight roundings apart: of a row whose elements differ by one rounding nobody can tell
+    the variance, and ONNX Runtime's LayerNormalization takes it for zero."""
+    if _is_narrow(dtype):
+        return wide + 10.0
+    step = 8 * float(np.spacing(np.array(1e4, dtype)))
+    return np.round(wide / step) * step + 1e4
 
 
 def _denormal(wide: Floats, dtype: DType) -> Floats:

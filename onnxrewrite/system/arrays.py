@@ -41,8 +41,10 @@ def element_count(values: Feeds) -> int:
 
 
 def _elements(value: Held) -> int:
-    if is_tensor(value) or value is None:
-        return 0 if value is None else int(value.size)
+    if value is None:
+        return 0
+    if is_tensor(value):
+        return int(value.size)
     return len(value) if isinstance(value, Mapping) else sum(map(_elements, value))
 
 

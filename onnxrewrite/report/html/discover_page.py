@@ -22,7 +22,6 @@ _OUTCOMES = {
 }
 """What becomes of a candidate, in the order of the page: the heading, and what it means."""
 
-
 NAME = "discover.html"
 """The file, in the folder of the rules."""
 
