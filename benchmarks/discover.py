@@ -40,6 +40,7 @@ from onnxrewrite.rewrite.driver import Driver, Review
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
+from onnxrewrite.ruletest.fuzz.verdict import PASSED, REFUTED
 from onnxrewrite.suite.discovery.corpus_search import Discovery, discover
 from onnxrewrite.suite.discovery.finding import FOUND, KERNELS, MODES, Finding, Mode
 from onnxrewrite.suite.discovery.search_request import DEEPENS, Request
@@ -151,12 +152,13 @@ def new(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
     fresh = [f for f in found.findings if f.status == FOUND]
     folder = given.folder / "new"
 
-    def tried(name: str) -> str:
+    def tried(name: str) -> tuple[str, str]:
         rule = load_rule(folder / found.files[name], name)
         seed = given.request.seed + 2  # discovery has tried it on graphs of the two before
-        return fuzz(rule, library, seed=seed, count=given.depth * INSTANCES, thorough=False).status
+        verdict = fuzz(rule, library, seed=seed, count=given.depth * INSTANCES, thorough=False)
+        return verdict.status, verdict.reason
 
-    verdicts = {o.task: o.result or o.failure for o in forked([f.name for f in fresh], tried, limit=3600)}
+    said = {o.task: o.result or (o.failure, "") for o in forked([f.name for f in fresh], tried, limit=3600)}
     rows: list[report.Row] = [
         {
             "rule": f.name,
@@ -165,14 +167,15 @@ def new(given: Options, library: Sequence[Rule], tell: report.Report) -> None:
             "places": sum(map(len, f.places.values())),
             "models": len(f.places),
             "best ratio": f.best,
-            "verdict": verdicts[f.name],
+            "verdict": said[f.name][0],
+            "reason": said[f.name][1],
         }
         for f in fresh
     ]
     tell.table("New rules", rows or [{"rule": "none"}])
     _searched(found, tell)
-    wrong = sum(v == "refuted" for v in verdicts.values())
-    right = sum(v not in ("refuted", "not tried") for v in verdicts.values())
+    verdicts = [verdict for verdict, _ in said.values()]
+    wrong, right = verdicts.count(REFUTED), sum(v in PASSED for v in verdicts)
     tell.goal(f"new rules refuted at {given.depth} × the depth", wrong, 0, unit="rules")
     what = f"new rules that are right and faster, in {len(given.paths)} models"
     tell.goal(what, right, NEW, unit="rules", least=True)

@@ -166,6 +166,7 @@ def pad_into_quantized_conv(m: Match, build: Builder) -> Value:
     "pad-into-average-pool",
     CANONICALIZE,
     average,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             "p = Pad(x, {0, 0, 1, 0, 0, 1})  y = AveragePool(p, kernel_shape=[2])",

@@ -27,7 +27,7 @@ from onnxrewrite.runtime.session import as_proto, open_session
 from onnxrewrite.system.arrays import Feeds
 
 SIZES = 5
-"""At so many bindings of symbolic dimensions."""
+"""At so many bindings of symbolic dimensions, or at as many more as let each of them be zero once."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def judge(
         sizes,
         seed,
         classes(assumes),
-        SIZES,
+        max(SIZES, len(sizes)),
         in_range=Assumption.IN_RANGE in assumes,
         rows_count=Assumption.SCORES_ABOVE_10000 in assumes,
         only_small=True,

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema, text
 from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
+from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
 from onnxrewrite.ruletest.fuzz.generation import attempts, grown
 from onnxrewrite.ruletest.fuzz.variations import without_rank, without_sizes
@@ -61,6 +62,7 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]
         yield from _wider(each)
         yield from _other_dtypes(each)
     yield from _resized(rule, library)
+    yield from _without_weights(rule, library)
     yield from _unranked(rule, library)
     for hide in (without_rank, without_sizes):
         yield from itertools.islice(_refused_for_shapes(rule, library, seed, hide), _HIDDEN)
@@ -84,6 +86,25 @@ def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
             copy = model.clone()
             if _WAYS[way % len(_WAYS)](copy.graph.inputs):
                 yield from (s for s in seed_of(copy, trial) if s.feeder is not None)
+
+
+def _without_weights(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
+    """Examples of which every tensor of floats is an input, of sizes that are not known: beside weights an axis is as
+    long as they are, and never empty."""
+    for example in [e for e in rule.examples if isinstance(e, Rewrites)][:_RESIZED]:
+        draft = Draft(named(text.parse(example.graph, opset=example.opset)))
+        weights = [v for v in draft.graph.initializers.values() if _is_weight(v)]
+        for weight in weights:
+            edit.redirect(weight, draft.add_input("weight", weight))
+        if weights and _unknown(draft.graph.inputs):
+            found = seed_of(draft.done(), Trial.of(rule, library, example.target))
+            yield from (s for s in found if s.feeder is not None)
+
+
+def _is_weight(value: ir.Value) -> bool:
+    """True if an initializer is a tensor of floats, of more than one element."""
+    tensor = value.const_value
+    return tensor is not None and tensor.dtype.is_floating_point() and tensor.size > 1
 
 
 def _alike(inputs: Sequence[ir.Value]) -> bool:

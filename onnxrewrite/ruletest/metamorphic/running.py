@@ -30,7 +30,7 @@ _SIZES = 4
 _ORDINARY = ("normal", "constant rows")
 
 _SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
-_EDGES = ((1, 1, 1, 1, 1), (0, 3, 2, 5, 7), (3, 0, 2, 5, 7))
+_EDGES = ((1,) * 5, (0, 3, 2, 5, 7), (3, 0, 2, 5, 7), (3, 2, 0, 5, 7), (3, 2, 5, 0, 7), (3, 2, 5, 7, 0))
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,18 @@ def feeder_or_reason(model: ir.Model) -> Feeder | str:
 def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]:
     """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum.
 
-    With ``edges`` also ones and zeros, these where shapes are known to fit: ONNX Runtime does not ask then, and shape
-    inference says nothing of axes that count from the end where the standard has none yet; there they are ones.
+    With ``edges`` also ones and, one at a time, zeros, these where shapes are known to fit: ONNX Runtime does not ask
+    then, and shape inference says nothing of axes that count from the end where the standard has none yet; there they
+    are ones.
     """
     names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
     least = 0 if all(o.version >= FROM_THE_END for o in model.opset_import if not o.domain) else 1
-    found = [{n: max(least, sizes[at % len(sizes)]) for at, n in enumerate(names)} for sizes in tried] if names else []
-    return [b for b in found if all(b.values()) or is_consistent(model, b)]
+    found: list[Binding] = []
+    for sizes in tried if names else ():
+        binding = {n: max(least, sizes[at % len(sizes)]) for at, n in enumerate(names)}
+        if binding not in found and (all(binding.values()) or is_consistent(model, binding)):
+            found.append(binding)
+    return found
 
 
 def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:

@@ -13,7 +13,22 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
-from onnxrewrite.rules import FLOATS, INTS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
+from onnxrewrite.rules import (
+    FLOATS,
+    INTS,
+    AnyNode,
+    Attr,
+    Const,
+    Match,
+    Rewrites,
+    Rule,
+    Scalar,
+    Stage,
+    Value,
+    Var,
+    op,
+    same_shape,
+)
 from onnxrewrite.ruletest.fuzz import Verdict, fuzz, judge, starts
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.generation import grown
@@ -265,6 +280,31 @@ def test_so_is_one_that_only_known_sizes_keep_right() -> None:
     found = verdict(rule(pattern, ranked, example, allow_shared=True), 60)
     assert found.refuted
     assert "shape" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: int) -> None:
+    """ONNX Runtime normalizes no row of nothing; beside the weights of the example, and along the first two of three
+    axes, none is."""
+    scale = Var("scale", dtype=FLOATS)
+    last = x - op.ReduceMean(x, axes=(-1,))
+    pattern = last / op.Sqrt(op.ReduceMean(last * last, axes=(-1,)) + c) * scale
+
+    def fused(m: Match, build: Builder) -> Value:
+        """(x - mean)/√(var + ε)·scale ⟶ LayerNormalization(x, scale)."""
+        m.require(m[c] > 0, "epsilon must be positive")
+        last = (m.shape(x) or [None])[-1:]
+        m.require(same_shape(m.shape(scale), last), "scale must be as long as the last axis")
+        return build.LayerNormalization(m[x], m[scale], axis=-1, epsilon=m[c])
+
+    example = (
+        "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes=[-1]>(q)"
+        " a = Add(v, 0.00001) r = Sqrt(a) n = Div(d, r) y = Mul(n, {1.0, 1.2, 0.75, 0.78})"
+    )
+    tried = rule(pattern, fused, example)
+    found = fuzz(tried, [tried], seed=seed, count=30, thorough=False)
+    assert found.refuted
+    assert "must be at least 1, got 0" in found.reason
 
 
 def test_so_is_one_that_does_it_now_and_then() -> None:
