@@ -24,6 +24,9 @@ LOOKS, DOUBT = (9, 13, 19, 28, 42, 63, 95, 142), 320
 """The numbers of rounds after which ``interleave`` asks whether they are enough.  Each question takes an interval that
 leaves out the median in one case of ``DOUBT`` on each side, so that all of them together do in 5 % (Bonferroni)."""
 
+SIDE = 40
+"""An interval of 95 % leaves out the median in one case of so many on each side."""
+
 HOPE = 8
 """A gain is given up where it lies outside of an interval that leaves out the median in one case of so many: to miss
 one costs less than to believe in one."""
@@ -70,7 +73,7 @@ class Interval:
         return {"median": self.median, "low": self.low, "high": self.high}
 
 
-def interval(samples: Sequence[float], outside: int = 40) -> Interval:
+def interval(samples: Sequence[float], outside: int = SIDE) -> Interval:
     """The median and its 95 % interval from order statistics, which assume nothing of the distribution: the number of
     samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2).
 
@@ -137,7 +140,7 @@ class Timing:
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 
 
-def ratio(of: Timing, to: Timing, *, of_processor: bool = False, outside: int = 40) -> Interval:
+def ratio(of: Timing, to: Timing, *, of_processor: bool = False, outside: int = SIDE) -> Interval:
     """The time of ``of`` as a multiple of that of ``to``, round by round: both must come from one ``interleave``.
 
     Tasks that run in one thread may be compared by the processor's seconds, which leave out those of other processes.

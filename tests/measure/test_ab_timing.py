@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,11 +16,12 @@ from onnx import numpy_helper, parser
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import workload
+from onnxrewrite.measure import ab_timing
 from onnxrewrite.measure.ab_timing import ABTiming, is_slower, opened_bytes, slowest
 from onnxrewrite.measure.database.known import Database
 from onnxrewrite.measure.database.store import Store
-from onnxrewrite.measure.timing import Interval
-from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.measure.timing import OPENINGS, Allowance, Interval
+from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.system import resources
 
 
@@ -69,6 +72,49 @@ def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     again = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)
+
+
+def test_bad_places_in_memory_make_no_model_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, opened = parser.parse_model(chain(8)), list[Runner]()
+
+    def opener(*args: Any) -> Runner:
+        runner = open_runner(*args)
+        opened.append(runner)
+        return cast(Runner, BadlyPlaced(runner)) if len(opened) % 4 == 2 else runner  # the first candidate, and others
+
+    monkeypatch.setattr(ab_timing, "open_runner", opener)
+    race = ABTiming(model, workload(model), Setting(threads=1), Database(Store(tmp_path)))
+    seen = race.against(model)
+    assert seen is not None
+    assert not is_slower(seen)
+    assert len(opened) >= 2 + 2 * OPENINGS[0]
+
+
+@dataclass
+class BadlyPlaced:
+    """A session that is slower than others of the same model, for as long as it is open."""
+
+    runner: Runner
+
+    @property
+    def creation(self) -> float:
+        return self.runner.creation
+
+    def __call__(self) -> object:
+        return [self.runner() for _ in range(2)]
+
+
+def test_what_is_slower_is_not_opened_anew_where_there_is_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, longer = parser.parse_model(chain(4)), parser.parse_model(chain(16))
+    monkeypatch.setattr(ab_timing, "interleave_anew", lambda *_, **__: pytest.fail("it is opened anew"))
+    race = ABTiming(
+        original, workload(original), Setting(threads=1), Database(Store(tmp_path)), allowance=Allowance(0.001)
+    )
+    seen = race.against(longer)
+    assert seen is not None
+    assert is_slower(seen)
 
 
 def test_what_does_not_fit_into_the_memory_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
