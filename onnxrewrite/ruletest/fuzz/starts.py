@@ -89,16 +89,29 @@ def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
 
 
 def _without_weights(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
-    """Examples of which every tensor of floats is an input, of sizes that are not known: beside weights an axis is as
-    long as they are, and never empty."""
+    """Examples of which no tensor of floats tells a size: each is an input, or of one number, and of the inputs no size
+    is known.  Beside weights an axis is as long as they are, and never empty."""
     for example in [e for e in rule.examples if isinstance(e, Rewrites)][:_RESIZED]:
-        draft = Draft(named(text.parse(example.graph, opset=example.opset)))
-        weights = [v for v in draft.graph.initializers.values() if _is_weight(v)]
-        for weight in weights:
-            edit.redirect(weight, draft.add_input("weight", weight))
-        if weights and _unknown(draft.graph.inputs):
-            found = seed_of(draft.done(), Trial.of(rule, library, example.target))
-            yield from (s for s in found if s.feeder is not None)
+        for instead in (_input, _one_number):
+            draft = Draft(named(text.parse(example.graph, opset=example.opset)))
+            weights = [v for v in draft.graph.initializers.values() if _is_weight(v)]
+            for weight in weights:
+                edit.redirect(weight, instead(draft, weight))
+            if weights and _unknown(draft.graph.inputs):
+                found = seed_of(draft.done(), Trial.of(rule, library, example.target))
+                yield from (s for s in found if s.feeder is not None)
+
+
+def _input(draft: Draft, weight: ir.Value) -> ir.Value:
+    """An input of the dtype and shape of a weight."""
+    return draft.add_input("weight", weight)
+
+
+def _one_number(draft: Draft, weight: ir.Value) -> ir.Value:
+    """The first number of a weight, to be broadcast along all of its axes."""
+    assert weight.const_value is not None
+    array = weight.const_value.numpy()
+    return draft.constant(array[(slice(1),) * array.ndim], weight.const_value.dtype)
 
 
 def _is_weight(value: ir.Value) -> bool:
