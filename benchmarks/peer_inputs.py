@@ -35,7 +35,7 @@ from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.io import statistics as counts
 from onnxrewrite.io.preserved import default_of
-from onnxrewrite.measure.timing import Interval, interleave_anew, ratio
+from onnxrewrite.measure.timing import Interval, ratio, runs_anew
 from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.bench.peers import ORT_FUSIONS, PEERS, attempts
@@ -86,7 +86,7 @@ def against(model: ir.Model, other: ir.Model, seconds: float) -> Interval:
     with by_reference(model) as first, by_reference(other) as second:
         feeds = workload(first if _named(model) < _named(other) else second).feeds  # OnnxSlim may fix a size
         openers = {name: partial(open_runner, each, feeds, ONE) for name, each in (("of", first), ("to", second))}
-        timings = {name: running for name, (_, running) in interleave_anew(openers, seconds=seconds).items()}
+        timings = runs_anew(openers, seconds=seconds)
     return ratio(timings["of"], timings["to"], of_processor=True)
 
 

@@ -19,6 +19,7 @@ from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Kind, Question
 from onnxrewrite.measure.timing import (
+    AT_ONCE,
     DOUBT,
     EARLY,
     FEWEST,
@@ -26,13 +27,13 @@ from onnxrewrite.measure.timing import (
     LEAST,
     LOOKS,
     OPENINGS,
-    SIDE,
+    OUTSIDE,
     Allowance,
     Interval,
     Timing,
     interleave,
-    interleave_anew,
     ratio,
+    runs_anew,
 )
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.session import is_short_of_memory, skeleton, weight_bytes
@@ -47,6 +48,9 @@ OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
 
 SECONDS = 1.5
 """To time a candidate and the original by turns, at the most."""
+
+_ANEW = 4 * SECONDS
+"""To run what is opened anew, at the most."""
 
 CLOSE = 0.02
 """Half of this is a difference between two candidates that does not matter."""
@@ -171,24 +175,31 @@ class ABTiming:
         seconds = self.allowance.share(SECONDS * len(candidates))
         with self.allowance.spending():
             timings = interleave(tasks, seconds=seconds, least=least, enough=self._is_precise)
-        if all(is_slower(self._seen(timings, name, "", SIDE)) for name in openers):
+        if all(is_slower(self._seen(timings, name, "", OUTSIDE)) for name in openers):
             openers[""] = functools.partial(open_runner, self.original, self.workload.feeds, self.setting)
-            timings = self._anew(openers, tasks, seconds) or timings
+            timings = self._anew(openers, tasks, timings, self._is_settled) or timings
         pairs = ({"before": timings[""], "after": timings[str(i)]} for i in range(len(candidates)))
         return [rows.figures(pair, (_RATIO,), of_processor=self.setting.is_serial) for pair in pairs]
 
     def _anew(
-        self, openers: Mapping[str, Callable[[], Runner]], tasks: dict[str, Runner], seconds: float
+        self,
+        openers: Mapping[str, Callable[[], Runner]],
+        tasks: dict[str, Runner],
+        timings: Mapping[str, Timing],
+        enough: Callable[[Mapping[str, Timing]], bool],
     ) -> dict[str, Timing] | None:
         """Timings of what is opened again and again instead of ``tasks``, which are closed; None where there is no time
-        for that.  A session that got bad places in memory is slower than another one of the same model, by a third."""
-        opening = sum(runner.creation for runner in tasks.values())
-        if 2 * OPENINGS[0] * opening > self.allowance.left:
+        for that, or it fails.  A session that got bad places in memory is slower than another one of the same model, by
+        a third."""
+        opening, run = sum(t.creation for t in tasks.values()), sum(t.latency.median for t in timings.values())
+        half = self.allowance.left / 2  # the rest is for those who ask further
+        if OPENINGS[0] * (2 * opening + (_WARM + AT_ONCE) * run) > half:
             return None
         self._runner = None
         tasks.clear()
-        with self.allowance.spending():
-            return {name: running for name, (_, running) in interleave_anew(openers, seconds=seconds).items()}
+        with self.allowance.spending(), contextlib.suppress(*NOT_RUN):
+            return runs_anew(openers, seconds=min(_ANEW, half), enough=enough)
+        return None
 
     @property
     def is_time_up(self) -> bool:
@@ -252,8 +263,11 @@ class ABTiming:
         seconds = self.allowance.share(SECONDS)
         with self.allowance.spending():
             timings = interleave(tasks, seconds=seconds, enough=self._is_level_clear, looks=EARLY)
-        if any(_is_faster(self._seen(timings, n, level, SIDE)) for n in OTHER_LEVELS):
-            timings = self._anew(openers, tasks, seconds) or timings
+        if any(_is_faster(self._seen(timings, n, level, OUTSIDE)) for n in OTHER_LEVELS):
+            anew = self._anew(openers, tasks, timings, self._is_level_clear)
+            if anew is None:
+                return None
+            timings = anew
         return rows.figures(timings, names, of_processor=self.setting.is_serial)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
@@ -264,6 +278,11 @@ class ABTiming:
         far = max(PRECISION * seen.median, abs(1 - seen.median) / 2)
         is_known = not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < far
         return is_known and all(self._seen(timings, o, first, HOPE).low > 1 - CLOSE / 2 for o in others)
+
+    def _is_settled(self, timings: Mapping[str, Timing]) -> bool:
+        """True if the fastest candidate is slower than the original beyond doubt, or not by more than the margin."""
+        found = min((self._seen(timings, n, "") for n in timings.keys() - {""}), key=lambda seen: seen.median)
+        return is_slower(found) or found.median <= 1 + MARGIN
 
     def _seen(self, timings: Mapping[str, Timing], of: str, to: str, outside: int = DOUBT) -> Interval:
         return ratio(timings[of], timings[to], of_processor=self.setting.is_serial, outside=outside)

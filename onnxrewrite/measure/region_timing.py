@@ -17,7 +17,18 @@ from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Question
 from onnxrewrite.measure.site_benchmark import SIDES, Subject
-from onnxrewrite.measure.timing import DOUBT, FEWEST, HOPE, LOOKS, SIDE, Allowance, Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import (
+    DOUBT,
+    FEWEST,
+    HOPE,
+    LOOKS,
+    OUTSIDE,
+    Allowance,
+    Interval,
+    Timing,
+    interleave,
+    ratio,
+)
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.runtime.native import CPU
 from onnxrewrite.runtime.session import weight_bytes
@@ -101,7 +112,7 @@ class RegionTiming:
             else:
                 is_clear = functools.partial(self._is_clear, limits=limits)
                 timings = interleave(runners, seconds=seconds, sample=_SAMPLE, enough=is_clear)
-        outside = SIDE if len(timings["after"].wall) not in LOOKS else DOUBT
+        outside = OUTSIDE if len(timings["after"].wall) not in LOOKS else DOUBT
         return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial, outside=outside)
 
     def _is_clear(self, timings: Mapping[str, Timing], limits: Sequence[float]) -> bool:

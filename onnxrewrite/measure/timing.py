@@ -24,7 +24,7 @@ LOOKS, DOUBT = (9, 13, 19, 28, 42, 63, 95, 142), 320
 """The numbers of rounds after which ``interleave`` asks whether they are enough.  Each question takes an interval that
 leaves out the median in one case of ``DOUBT`` on each side, so that all of them together do in 5 % (Bonferroni)."""
 
-SIDE = 40
+OUTSIDE = 40
 """An interval of 95 % leaves out the median in one case of so many on each side."""
 
 HOPE = 8
@@ -73,7 +73,7 @@ class Interval:
         return {"median": self.median, "low": self.low, "high": self.high}
 
 
-def interval(samples: Sequence[float], outside: int = SIDE) -> Interval:
+def interval(samples: Sequence[float], outside: int = OUTSIDE) -> Interval:
     """The median and its 95 % interval from order statistics, which assume nothing of the distribution: the number of
     samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2).
 
@@ -140,7 +140,7 @@ class Timing:
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 
 
-def ratio(of: Timing, to: Timing, *, of_processor: bool = False, outside: int = SIDE) -> Interval:
+def ratio(of: Timing, to: Timing, *, of_processor: bool = False, outside: int = OUTSIDE) -> Interval:
     """The time of ``of`` as a multiple of that of ``to``, round by round: both must come from one ``interleave``.
 
     Tasks that run in one thread may be compared by the processor's seconds, which leave out those of other processes.
@@ -188,18 +188,22 @@ def _timings(wall: Mapping[_Name, Sequence[float]], cpu: Mapping[_Name, Sequence
 
 
 def interleave_anew(
-    openers: Mapping[_Name, Callable[[], Callable[[], object]]], *, seconds: float = 1.0
+    openers: Mapping[_Name, Callable[[], Callable[[], object]]],
+    *,
+    seconds: float = 1.0,
+    enough: Callable[[dict[_Name, Timing]], bool] = lambda _: False,
 ) -> dict[_Name, tuple[Timing, Timing]]:
     """Open all by turns and run by turns what was opened, again and again: the time to open each, and to run it.
 
     What is opened keeps the places in memory that it got, good ones or bad ones, as long as it is open.  So all runs of
-    one opening are one sample, their median.  They take about ``seconds``, or as long as opening where that is more.
+    one opening are one sample, their median.  They take about ``seconds``, or as long as opening where that is more;
+    less where the times to run are ``enough``, which is asked after each opening but the first few.
     """
     opening: dict[_Name, list[Timing]] = {name: [] for name in openers}
     running: dict[_Name, list[Timing]] = {name: [] for name in openers}
     ran, number = 0.0, 0
-    while number < OPENINGS[0] or (number < OPENINGS[1] and ran < seconds):
-        start, tasks = time.perf_counter(), dict[_Name, Callable[[], object]]()
+    while number < OPENINGS[0] or (number < OPENINGS[1] and ran < seconds and not enough(_all_joined(running))):
+        start, tasks = time.perf_counter(), dict[_Name, Callable[[], object]]()  # those of before are closed
         for name in _order(list(openers), number):
             cpu, wall = time.process_time(), time.perf_counter()
             tasks[name] = openers[name]()
@@ -210,11 +214,25 @@ def interleave_anew(
         ).items():
             running[name].append(Timing((timing.latency.median,), (timing.cpu_seconds,)))
         ran, number = ran + time.perf_counter() - opened, number + 1
-    return {name: (_joined(opening[name]), _joined(running[name])) for name in openers}
+    opened_in, ran_in = _all_joined(opening), _all_joined(running)
+    return {name: (opened_in[name], ran_in[name]) for name in openers}
 
 
-def _joined(parts: Sequence[Timing]) -> Timing:
-    return Timing(tuple(w for t in parts for w in t.wall), tuple(c for t in parts for c in t.cpu))
+def runs_anew(
+    openers: Mapping[_Name, Callable[[], Callable[[], object]]],
+    *,
+    seconds: float = 1.0,
+    enough: Callable[[dict[_Name, Timing]], bool] = lambda _: False,
+) -> dict[_Name, Timing]:
+    """Of ``interleave_anew`` the times to run."""
+    return {name: ran for name, (_, ran) in interleave_anew(openers, seconds=seconds, enough=enough).items()}
+
+
+def _all_joined(parts: Mapping[_Name, Sequence[Timing]]) -> dict[_Name, Timing]:
+    return {
+        name: Timing(tuple(w for t in some for w in t.wall), tuple(c for t in some for c in t.cpu))
+        for name, some in parts.items()
+    }
 
 
 def _order(names: list[_Name], number: int) -> list[_Name]:

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from onnxrewrite.ir.target import ort_version
 from onnxrewrite.measure.database.machine_class import MachineClass, Positive
-from onnxrewrite.measure.timing import SIDE, Interval, Timing, ratio
+from onnxrewrite.measure.timing import OUTSIDE, Interval, Timing, ratio
 from onnxrewrite.rewrite.fingerprint import fingerprint
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.runtime.installed import build
@@ -175,7 +175,7 @@ _ROUNDING: Final = 1 - 1e-9
 
 
 def figures(
-    timings: Mapping[str, Timing], ratios: Sequence[str], *, of_processor: bool, outside: int = SIDE
+    timings: Mapping[str, Timing], ratios: Sequence[str], *, of_processor: bool, outside: int = OUTSIDE
 ) -> Figures:
     """The figures of sides that ran by turns; see ``timing.ratio``."""
     found = {}

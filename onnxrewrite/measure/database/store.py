@@ -24,8 +24,8 @@ from onnxrewrite.measure.database.exchange import Signed
 from onnxrewrite.measure.database.rows import Row, RowError, parsed
 from onnxrewrite.system import files
 
-_LAYOUT: Final = 3
-"""Of the file; another one is replaced."""
+_LAYOUT: Final = 4
+"""Of the file, and of how what is in it was measured; another one is replaced."""
 
 _TABLES: Final = (
     "CREATE TABLE measured (digest TEXT, source TEXT, asked TEXT NOT NULL, data BLOB NOT NULL, envelope TEXT NOT NULL, "

@@ -23,7 +23,7 @@ from onnxrewrite.errors import ModelError, one_line
 from onnxrewrite.io.inlining import inlined
 from onnxrewrite.ir.target import type_string
 from onnxrewrite.measure.peak_memory import Use, used
-from onnxrewrite.measure.timing import Interval, Timing, interleave_anew, ratio
+from onnxrewrite.measure.timing import Interval, Timing, ratio, runs_anew
 from onnxrewrite.report.plain_reports import DecoderRow, GenerationReport
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.decoders.caches import is_shareable
@@ -128,7 +128,7 @@ def generation_times(
     steps = ((0, prompt), (prompt + tokens // 2, 1))
     openers = [{name: partial(each.opened, *step) for name, each in decoders.items()} for step in steps]
     peaks = _peaks(decoders, prompt, setting) if memory else {}
-    runs = [{name: run for name, (_, run) in interleave_anew(each, seconds=seconds).items()} for each in openers]
+    runs = [runs_anew(each, seconds=seconds) for each in openers]
     first = next(iter(decoders))
     ratios = [{name: ratio(t, run[first], of_processor=setting.is_serial) for name, t in run.items()} for run in runs]
     found = [
