@@ -27,7 +27,7 @@ from onnxrewrite.runtime.session import as_proto, open_session
 from onnxrewrite.system.arrays import Feeds
 
 SIZES = 5
-"""At so many bindings of symbolic dimensions, or at as many more as let each of them be zero once."""
+"""At so many bindings of symbolic dimensions, or at as many more as let each of the first five be zero once."""
 
 
 @dataclass(frozen=True)
