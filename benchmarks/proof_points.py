@@ -39,6 +39,12 @@ def _binary(op_type: str) -> list[Case]:
     return _real(f"float[n,1,m] x; float[k,m] positive; y = {op_type}(x, positive)")
 
 
+def _sizes(op_type: str, others: str = "") -> list[Case]:
+    """Of sizes, which are exact integers to the prover."""
+    return _moves(f"float[n,m,3] x; s = Shape(x)  y = {op_type}(s{others})")
+
+
+_OTHERS = ", {2, -1, 4}"
 _REDUCED = ("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax")
 
 CASES: Final[dict[str, list[Case]]] = {
@@ -79,36 +85,42 @@ CASES: Final[dict[str, list[Case]]] = {
     ),
     "SpaceToDepth": _moves("float[n,m,4,6] x; y = SpaceToDepth<blocksize=2>(x)"),
     "Trilu": _moves("float[n,m] x; y = Trilu<upper=0>(x, 1)"),
-    "Identity": _moves("float[n,m] x; y = Identity(x)"),
+    "Identity": _moves("float[n,m] x; y = Identity(x)") + _unary("Identity") + _sizes("Identity") + _bits("float[n,m] x; y = Identity(x)", "int32[n,m] x; y = Identity(x)", "bool[n] x; y = Identity(x)"),
     "And": _moves("bool[n,1] x; bool[m] z; y = And(x, z)"),
     "Or": _moves("bool[n,1] x; bool[m] z; y = Or(x, z)"),
     "Xor": _moves("bool[n,1] x; bool[m] z; y = Xor(x, z)"),
     "Not": _moves("bool[n,1] x; y = Not(x)"),
-    "Max": _bits("float[n,m] x; float[m] z; y = Max(x, z)", "int64[n,m] x; int64[m] z; y = Max(x, z)"),
-    "Min": _bits("float[n,m] x; float[m] z; y = Min(x, z)", "int64[n,m] x; int64[m] z; y = Min(x, z)"),
+    "Max": _bits("float[n,m] x; float[m] z; y = Max(x, z)", "float16[n,m] x; float16[m] z; y = Max(x, z)", "int64[n,m] x; int64[m] z; y = Max(x, z)") + _binary("Max") + _sizes("Max", _OTHERS),
+    "Min": _bits("float[n,m] x; float[m] z; y = Min(x, z)", "float16[n,m] x; float16[m] z; y = Min(x, z)", "int64[n,m] x; int64[m] z; y = Min(x, z)") + _binary("Min") + _sizes("Min", _OTHERS),
     "Clip": _bits("float[n,m] x; y = Clip(x, -1.0, 2.0)", "int64[n,m] x; y = Clip(x, -1, 5)")
-    + _bits("float[n,m] x; y = Clip<min=-1.0, max=2.0>(x)", opset=10),
-    "Relu": _bits("float[n,m] x; y = Relu(x)"),
-    "Neg": _bits("float[n,m] x; y = Neg(x)", "int64[n,m] x; y = Neg(x)"),
-    "Abs": _bits("float[n,m] x; y = Abs(x)", "int64[n,m] x; y = Abs(x)"),
-    "Add": _bits("float[n,m] x; float[m] z; y = Add(x, z)", "int32[n,m] x; int32[m] z; y = Add(x, z)"),
-    "Sub": _bits("float[n,m] x; float[m] z; y = Sub(x, z)", "int32[n,m] x; int32[m] z; y = Sub(x, z)"),
-    "Mul": _bits("float[n,m] x; float[m] z; y = Mul(x, z)", "int32[n,m] x; int32[m] z; y = Mul(x, z)"),
-    "Div": _bits("float[n,m] x; float[m] z; y = Div(x, z)"),
-    "Equal": _bits("float[n,m] x; float[m] z; y = Equal(x, z)", "int32[n,m] x; int32[m] z; y = Equal(x, z)"),
-    "Less": _bits("float[n,m] x; float[m] z; y = Less(x, z)", "int32[n,m] x; int32[m] z; y = Less(x, z)"),
-    "LessOrEqual": _bits("float[n,m] x; float[m] z; y = LessOrEqual(x, z)"),
-    "Greater": _bits("float[n,m] x; float[m] z; y = Greater(x, z)", "int64[n,m] x; int64[m] z; y = Greater(x, z)"),
-    "GreaterOrEqual": _bits("float[n,m] x; float[m] z; y = GreaterOrEqual(x, z)"),
+    + _bits("float[n,m] x; y = Clip<min=-1.0, max=2.0>(x)", opset=10) + _real("float[n,m] x; y = Clip(x, -1.0, 2.0)") + _sizes("Clip", ", 2, 3"),
+    "Relu": _bits("float[n,m] x; y = Relu(x)") + _unary("Relu") + _bits("float16[n,m] x; y = Relu(x)"),
+    "Neg": _bits("float[n,m] x; y = Neg(x)", "int64[n,m] x; y = Neg(x)") + _unary("Neg") + _sizes("Neg"),
+    "Abs": _bits("float[n,m] x; y = Abs(x)", "int64[n,m] x; y = Abs(x)") + _unary("Abs") + _sizes("Abs"),
+    "Add": _bits("float[n,m] x; float[m] z; y = Add(x, z)", "int32[n,m] x; int32[m] z; y = Add(x, z)") + _binary("Add") + _sizes("Add", _OTHERS),
+    "Sub": _bits("float[n,m] x; float[m] z; y = Sub(x, z)", "int32[n,m] x; int32[m] z; y = Sub(x, z)") + _binary("Sub") + _sizes("Sub", _OTHERS),
+    "Mul": _bits("float[n,m] x; float[m] z; y = Mul(x, z)", "int32[n,m] x; int32[m] z; y = Mul(x, z)") + _binary("Mul") + _sizes("Mul", _OTHERS),
+    "Div": _bits("float[n,m] x; float[m] z; y = Div(x, z)") + _binary("Div"),
+    "Equal": _moves("bool[n,m] x; bool[m] z; y = Equal(x, z)") + _bits("float[n,m] x; float[m] z; y = Equal(x, z)", "int32[n,m] x; int32[m] z; y = Equal(x, z)") + _sizes("Equal", _OTHERS),
+    "Less": _bits("float[n,m] x; float[m] z; y = Less(x, z)", "int32[n,m] x; int32[m] z; y = Less(x, z)") + _sizes("Less", _OTHERS),
+    "LessOrEqual": _bits("float[n,m] x; float[m] z; y = LessOrEqual(x, z)") + _sizes("LessOrEqual", _OTHERS),
+    "Greater": _bits("float[n,m] x; float[m] z; y = Greater(x, z)", "int64[n,m] x; int64[m] z; y = Greater(x, z)") + _sizes("Greater", _OTHERS),
+    "GreaterOrEqual": _bits("float[n,m] x; float[m] z; y = GreaterOrEqual(x, z)") + _sizes("GreaterOrEqual", _OTHERS),
     "IsNaN": _bits("float[n,m] x; y = IsNaN(x)"),
     "ThresholdedRelu": _bits("float[n,m] x; y = ThresholdedRelu<alpha=0.5>(x)"),
     "LeakyRelu": _bits("float[n,m] x; y = LeakyRelu<alpha=0.5>(x)") + _unary("LeakyRelu", attributes="<alpha=1.5>"),
     "Cast": _bits(
         "int32[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=9>(x)", "int32[n,m] x; y = Cast<to=3>(x)",
-        "bool[n,m] x; y = Cast<to=1>(x)", "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)",
+        "bool[n,m] x; y = Cast<to=1>(x)", "float16[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=10>(x)", "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)",
     ),
     "PRelu": _real("float[n,m] x; float[m] z; y = PRelu(x, z)"),
-    "Floor": _bits("float[n,m] x; y = Floor(x)"),
+    **{op: _bits(f"float[n,m] x; y = {op}(x)") for op in ("Floor", "Ceil", "Round")},
+    "CastLike": _bits("float[n,m] x; int32[k] z; y = CastLike(z, x)"),
+    "BitwiseNot": _bits("int32[n,m] x; y = BitwiseNot(x)"),
+    **{op: _bits(f"int32[n,m] x; int32[m] z; y = {op}(x, z)") for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    "Sign": _sizes("Sign"),
+    "Dropout": _moves("float[n,m] x; y = Dropout(x)"),
+    "Swish": _real("float[n,m] x; y = Swish<alpha=1.5>(x)", opset=24),
     **{op: _unary(op) for op in (
         "Exp", "Tanh", "Erf", "Sin", "Cos", "Sigmoid", "Softplus", "Softsign", "Gelu", "Mish", "HardSwish", "HardSigmoid",
         "Elu", "Selu",
@@ -121,6 +133,10 @@ CASES: Final[dict[str, list[Case]]] = {
     "Sum": _binary("Sum"),
     "Mean": _binary("Mean"),
     **{op: _real(f"float[n,m,k] x; y = {op}<keepdims=0>(x, {{0, -1}})", f"float[n,m] x; y = {op}(x)") for op in _REDUCED},
+    "ReduceMin": _real("float[n,m,k] x; y = ReduceMin<keepdims=0>(x, {0, -1})") + _bits("int64[n,m] x; y = ReduceMin(x, {-1})"),
+    "ReduceProd": _moves("float[n,m,3] x; s = Shape(x)  y = ReduceProd<keepdims=0>(s, {0})"),
+    "ReduceLogSum": _real("float[n,m,k] positive; y = ReduceLogSum<keepdims=0>(positive, {0, -1})"),
+    "GlobalMaxPool": _real("float[n,2,m,k] x; y = GlobalMaxPool(x)"),
     "GlobalAveragePool": _real("float[n,2,m,k] x; y = GlobalAveragePool(x)"),
     "MatMul": _real("float[b,1,n,m] x; float[c,m,k] z; y = MatMul(x, z)", "float[m] x; float[b,m,k] z; y = MatMul(x, z)"),
     "Gemm": _real(
@@ -136,6 +152,7 @@ CASES: Final[dict[str, list[Case]]] = {
     "Softmax": _real("float[n,m,k] x; y = Softmax<axis=1>(x)") + _real("float[n,m,k] x; y = Softmax<axis=1>(x)", opset=11),
     "LogSoftmax": _real("float[n,m,k] x; y = LogSoftmax<axis=-1>(x)"),
     "LayerNormalization": _real("float[n,m,4] x; float[4] s; float[4] c; y = LayerNormalization<epsilon=0.01>(x, s, c)"),
+    "RMSNormalization": _real("float[n,m,4] x; float[4] s; y = RMSNormalization<epsilon=0.01>(x, s)", opset=23),
     "InstanceNormalization": _real("float[n,2,m,k] x; float[2] s; float[2] c; y = InstanceNormalization<epsilon=0.01>(x, s, c)"),
     "BatchNormalization": _real(
         "float[n,2,m] x; float[2] s; float[2] c; float[2] mu; float[2] positive; y = BatchNormalization(x, s, c, mu, positive)"

@@ -92,6 +92,9 @@ def agreement(graph: str, domain: str, points: int, *, opset: int = 22, seed: in
     raise AssertionError
 
 
+_JOINS = {"sum over": np.add, "product over": np.multiply, "max over": np.maximum, "min over": np.minimum}
+"""Folds to functions of two."""
+
 _SECONDS = 60.0
 """For what the reading of a graph asks the solver."""
 
@@ -119,7 +122,10 @@ def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, 
         elif dtype.is_integer():
             low = -100 if dtype.is_signed() else 0
             array = rng.integers(low, 100, shape)
-            array = array % 3 if str(value.name).startswith("index") else array  # within any axis of three
+            if str(value.name).startswith("index"):
+                array = array % 3  # within any axis of three
+            elif special:
+                array = np.where(rng.random(shape) < 0.5, rng.choice(_extremes(dtype.numpy()), shape), array)
         else:
             array = rng.standard_normal(shape) * 3
             array = np.abs(array) + 0.1 if str(value.name).startswith("positive") else array
@@ -130,6 +136,13 @@ def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, 
         with np.errstate(all="ignore"):
             found[str(value.name)] = array.astype(dtype.numpy())
     return found
+
+
+def _extremes(dtype: np.dtype[Any]) -> Values:
+    """The largest and smallest integers of a dtype, and what floats of 24 and 53 bits do not tell from their neighbours."""
+    ends = np.iinfo(dtype)
+    found = {ends.min, ends.min + 1, ends.max - 1, ends.max, 2**24 + 1, 2**53 + 1}
+    return np.array([n for n in sorted(found) if ends.min <= n <= ends.max], dtype)
 
 
 def _difference(found: Values, wanted: Values, *, exact: bool) -> str:
@@ -216,7 +229,7 @@ class _Evaluation:
         return np.asarray(array[inside])
 
     def _folded(self, name: str, function: Term, length: Term) -> Values:
-        join = {"sum over": np.add, "max over": np.maximum, "min over": np.minimum}[name]
+        join = _JOINS[name]
         count = int(np.max(self.of(length)))
         variable = z3.Int(f"at!{len(self._names)}", term_context(function))
         body = applied(function, variable)
@@ -230,7 +243,7 @@ class _Evaluation:
                 made = np.broadcast_to(made, (len(places), *made.shape))
             folded = np.asarray(join.reduce(made, axis=0, dtype=made.dtype))
             result = folded if result is None else join(result, folded)
-        return np.asarray(0.0) if result is None else result
+        return np.asarray(float(join.identity or 0)) if result is None else result
 
     def _function(self, name: str, term: Term) -> Values:
         parts = [self.of(p) for p in term.children()]

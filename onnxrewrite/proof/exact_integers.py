@@ -33,7 +33,7 @@ Element: TypeAlias = Any
 Typed: TypeAlias = tuple[Element, ir.DataType]
 
 
-_EXACT: dict[str, Callable[..., Term]] = {
+EXACT: dict[str, Callable[..., Term]] = {
     "Add": lambda a, b: plain(a + b),
     "Sub": lambda a, b: plain(a - b),
     "Mul": lambda a, b: plain(a * b),
@@ -82,7 +82,7 @@ def exact(op_type: str, parameters: Mapping[str, Any], args: Sequence[Typed], dt
             return wrapped(truncated(a, b), dtype) if isinstance(b, int) else None
         known = isinstance(b, int) and b > 0 and not parameters.get("fmod")
         return modulo(a, b) if known else None
-    function = _EXACT.get(op_type)
+    function = EXACT.get(op_type)
     if function is None:
         return None
     found = function(*elements)
@@ -122,7 +122,7 @@ def _magnitude(term: Term, size: int) -> int:
     return size
 
 
-_LOGIC: dict[str, Callable[..., Term]] = {
+LOGIC: dict[str, Callable[..., Term]] = {
     "And": lambda a, b: conjunction([a, b]),
     "Or": lambda a, b: disjunction([a, b]),
     "Not": negated,
@@ -134,6 +134,6 @@ _LOGIC: dict[str, Callable[..., Term]] = {
 
 def logical(op_type: str, args: Sequence[Typed]) -> Term:
     """An operator on truth values; None for any other."""
-    if op_type in _LOGIC and args and all(d == D.BOOL for _, d in args):
-        return plain(_LOGIC[op_type](*(e for e, _ in args)))
+    if op_type in LOGIC and args and all(d == D.BOOL for _, d in args):
+        return plain(LOGIC[op_type](*(e for e, _ in args)))
     return None

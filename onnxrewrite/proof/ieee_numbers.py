@@ -77,7 +77,7 @@ class Bitwise(Domain):
     # -- floats ----------------------------------------------------------------------------------------------
 
     def _float(self, op_type: str, parameters: Mapping[str, Any], terms: Sequence[Term], dtype: ir.DataType) -> Term:
-        simple = _OF_FLOATS.get(op_type)
+        simple = OF_FLOATS.get(op_type)
         if simple is not None:
             return simple(*terms)
         if op_type in ("Max", "Min"):
@@ -144,7 +144,7 @@ class Bitwise(Domain):
             overflows = z3.And(b == -1, a == 2 ** (dtype.bitwidth - 1)) if signed else z3.BoolVal(False, self.context)
             rest = self.uninterpreted("Div", {}, [(a, dtype), (b, dtype)], dtype)
             return z3.If(z3.Or(b == 0, overflows), rest, a / b if signed else z3.UDiv(a, b))
-        simple = _OF_BITS.get(op_type)
+        simple = OF_BITS.get(op_type)
         return simple(*terms) if simple is not None else None
 
     # -- casts -----------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _resized(term: Term, source: ir.DataType, target: ir.DataType) -> Term:
     return z3.SignExt(more, term) if source.is_signed() else z3.ZeroExt(more, term)
 
 
-_OF_FLOATS: dict[str, Callable[..., Term]] = {
+OF_FLOATS: dict[str, Callable[..., Term]] = {
     "Identity": lambda a: a,
     "Neg": lambda a: z3.fpNeg(a, a.ctx),
     "Abs": lambda a: z3.fpAbs(a, a.ctx),
@@ -209,7 +209,7 @@ _OF_FLOATS: dict[str, Callable[..., Term]] = {
     "Round": lambda a: z3.fpRoundToIntegral(z3.RNE(a.ctx), a, a.ctx),
 }
 
-_OF_BITS: dict[str, Callable[..., Term]] = {
+OF_BITS: dict[str, Callable[..., Term]] = {
     "Identity": lambda a: a,
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,

@@ -17,10 +17,10 @@ D = ir.DataType
 _TRUTH = frozenset((*operators(marks="comparison"), "IsNaN", "IsInf"))
 """Operators whose results are truth values, whatever the operands are."""
 
-_ELEMENTWISE = operators("pointwise broadcast", but="Where Cast CastLike Clip Identity")
+ELEMENTWISE = operators("pointwise broadcast", but="Where Cast CastLike Clip Identity")
 
 
-@means(*_ELEMENTWISE)
+@means(*ELEMENTWISE)
 def _elementwise(e: Encoding, call: Call) -> Outputs:
     tensors = [t for t in call.inputs if t is not None]
     if len(tensors) != len(call.inputs) or not tensors:

@@ -132,12 +132,12 @@ def _reduce(e: Encoding, call: Call) -> Outputs:
     exact = _of_exact(e, x, axes, fold, keepdims=keepdims) if not before else None
     if exact is not None and call.op_type != "ReduceMean":
         return exact
+    if fold in ("sum", "product") and not x.dtype.is_floating_point():
+        raise Unprovable(f"{call.op_type} of integers, which kernels add up in float64, and cut off")
     total = reduced(e, x, axes, fold, keepdims=keepdims, square=before)
     if call.op_type in ("ReduceProd", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin"):
         return total
     domain = _reals(e, call)
-    if not x.dtype.is_floating_point():
-        raise Unprovable(f"{call.op_type} of integers")
     if call.op_type == "ReduceMean":
         count = domain.count(product(x.dims[k] for k in axes))
         return e.tensor(x.dtype, total.dims, lambda i: total.at(i) / count)

@@ -8,7 +8,14 @@ from benchmarks.proof_points import CASES
 
 pytest.importorskip("z3")
 
+
+from onnxrewrite.ir import text
 from onnxrewrite.proof.crosscheck import agreement
+from onnxrewrite.proof.exact_integers import EXACT, LOGIC
+from onnxrewrite.proof.ieee_numbers import OF_BITS, OF_FLOATS
+from onnxrewrite.proof.real_functions import REAL_FUNCTIONS
+from onnxrewrite.proof.semantics_elements import ELEMENTWISE
+from onnxrewrite.proof.tensors import SEMANTICS
 
 POINTS = 300
 
@@ -24,3 +31,31 @@ def test_the_encoding_agrees_with_the_runtime(name: str) -> None:
         found = agreement(each.graph, each.domain, POINTS, opset=each.opset)
         assert not found.differs, f"{each.graph}: {found.differs}"
         assert found.points >= POINTS
+
+
+def compared(*domains: str, integers: bool | None = None) -> set[str]:
+    """The operators that are compared in these domains, of integers alone, of anything else, or of either."""
+    found = set[str]()
+    for case in (c for cases in CASES.values() for c in cases if c.domain in domains):
+        graph = text.parse(case.graph, opset=case.opset).graph
+        are_whole = all(v.dtype is not None and v.dtype.is_integer() for v in graph.inputs)
+        if integers is None or integers is are_whole:
+            found |= {n.op_type for n in graph}
+    return found | ({"ClipLow", "ClipHigh"} if "Clip" in found else set())
+
+
+SOME_FUNCTION = {"QuantizeLinear", "DequantizeLinear", "NonZero"}
+"""The prover takes them for any function of their operands, so that there is nothing to compare."""
+
+NO_KERNEL = {"Relu", "Sum"}
+"""ONNX Runtime has none of integers."""
+
+
+def test_everything_that_the_prover_knows_is_compared() -> None:
+    everywhere = compared("uninterpreted", "reals", "bitwise")
+    known = {op_type for _, op_type in SEMANTICS} - set(ELEMENTWISE) - SOME_FUNCTION
+    assert known <= everywhere
+    assert compared("reals") >= set(REAL_FUNCTIONS)
+    assert compared("bitwise", integers=False) >= set(OF_FLOATS)
+    assert compared("bitwise", integers=True) >= set(OF_BITS)
+    assert compared("uninterpreted") >= set(LOGIC) | set(EXACT) - NO_KERNEL - {"ClipLow", "ClipHigh"}
