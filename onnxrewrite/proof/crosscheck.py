@@ -139,7 +139,7 @@ def _feeds(model: ir.Model, sizes: Mapping[str, int], rng: np.random.Generator, 
 
 
 def _extremes(dtype: np.dtype[Any]) -> Values:
-    """The largest and smallest integers of a dtype, and what floats of 24 and 53 bits do not tell from their neighbours."""
+    """The largest and smallest integers of a dtype, and what floats do not tell from their neighbours."""
     ends = np.iinfo(dtype)
     found = {ends.min, ends.min + 1, ends.max - 1, ends.max, 2**24 + 1, 2**53 + 1}
     return np.array([n for n in sorted(found) if ends.min <= n <= ends.max], dtype)
