@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from onnxscript import FLOAT, opset17, script
 
 import onnxrewrite as rw
 from onnxrewrite.errors import RuleError, UsageError
@@ -36,6 +37,21 @@ def test_a_function_in_text_is_a_pattern_in_the_form_of_the_library():
     (form,) = rw.trace(GATE, {"x": X, "w": W}).forms
     assert repr(form) == "Swish(MatMul(x, w))"
     assert list(form.captures) == ["x", "w"]
+
+
+@script(default_opset=opset17)
+def scripted(x: FLOAT, w: FLOAT) -> FLOAT:
+    p = opset17.MatMul(x, w)
+    return opset17.Mul(p, opset17.Sigmoid(p))
+
+
+@pytest.mark.parametrize("function", [scripted, scripted.to_function_proto()], ids=["onnxscript", "FunctionProto"])
+def test_so_is_one_of_onnxscript_or_onnx(function: object):
+    traced = rw.trace(function, {"x": X, "w": W})
+    assert [repr(form) for form in traced.forms] == ["Swish(MatMul(x, w))"]
+    rules = traced.becomes("of.tests", "ScriptedGate", name="to-scripted-gate")
+    model = text.parse("float[n,4] x; p = MatMul(x, float[4,1] {1, 2, 3, 4})  y = Swish(p)", opset=24)
+    assert [node.op_type for node in rw.apply(model, rules=rules, lower="fused").model.graph] == ["ScriptedGate"]
 
 
 def test_an_attribute_that_differs_among_examples_is_captured():
