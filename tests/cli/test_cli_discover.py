@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +87,60 @@ def test_in_json(cli, model):
     assert data["complete"]
     assert [f["status"] for f in data["findings"]] == ["known"]
     assert data["models"][0]["regions"] == 3
+
+
+LAYERS = "float[b,s,8] x;" + "".join(
+    f" a{n} = Add({'x' if n == 0 else f'y{n - 1}'}, float[8] {{{', '.join(f'0.{k}' for k in range(1, 9))}}})"
+    f"  n{n} = LayerNormalization<axis=-1>(a{n}, float[8] {{1, 2, 3, 4, 5, 6, 7, 8}})  y{n} = Relu(n{n})"
+    for n in range(4)
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_stopped_goes_on(cli, model, number):
+    """Two models at a time, stopped once the first one is searched, in the middle of the others."""
+    for name in ("long", "longer"):
+        io.save(io.load(text.parse(LAYERS, opset=17)), Path(f"{name}.onnx"))
+    asked = [
+        "discover",
+        "m.onnx",
+        "long.onnx",
+        "longer.onnx",
+        "-o",
+        "rules",
+        "--nodes",
+        "3",
+        "--count",
+        "8",
+        "--jobs",
+        "2",
+    ]
+    line = [sys.executable, "-m", "onnxrewrite", *asked]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not lines() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    assert "Traceback" not in said
+    kept = lines()
+    done = cli(*asked, "--json", "-")
+    data = json.loads(done.out)
+    assert done.code == 0
+    assert data["complete"]
+    assert len(data["models"]) == 3
+    assert kept <= lines(), "what was found is found anew"
+
+
+def lines() -> set[str]:
+    """What the journals hold."""
+    return {
+        line
+        for path in Path("rules").rglob("*.jsonl")
+        for line in path.read_text().splitlines(keepends=True)
+        if line.endswith("\n")
+    }
 
 
 def test_in_one_line(cli, model):

@@ -13,6 +13,7 @@ from onnxrewrite.authoring.capture_checks import load_rule
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Stage
+from onnxrewrite.ruletest.fuzz.verdict import PROVED
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.suite.discovery import candidate_trial
 from onnxrewrite.suite.discovery.candidate_trial import DIED
@@ -182,6 +183,17 @@ def test_what_is_faster_is_tried_on_more_graphs(tmp_path: Path, monkeypatch: pyt
     (few,), (many,) = tries
     assert few.status == many.status == FOUND
     assert many.instances > 3 * few.instances
+
+
+@pytest.mark.slow
+def test_what_is_right_and_faster_is_proved_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("z3")
+    faster = SiteTime("y", {}, Interval(0.5, 0.4, 0.6), 1.0)
+    monkeypatch.setattr(candidate_trial, "times", lambda *_, **__: [faster])
+    model = saved(SCALED, tmp_path / "m.onnx")
+    (found,) = search(request(proves=True), tmp_path / "j", Part.of_model(model))[1]
+    assert (found.status, found.verdict) == (FOUND, PROVED)
+    assert "over the reals" in found.proof
 
 
 def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
