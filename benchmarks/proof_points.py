@@ -85,13 +85,16 @@ CASES: Final[dict[str, list[Case]]] = {
     ),
     "SpaceToDepth": _moves("float[n,m,4,6] x; y = SpaceToDepth<blocksize=2>(x)"),
     "Trilu": _moves("float[n,m] x; y = Trilu<upper=0>(x, 1)"),
-    "Identity": _moves("float[n,m] x; y = Identity(x)") + _unary("Identity") + _sizes("Identity") + _bits("float[n,m] x; y = Identity(x)", "int32[n,m] x; y = Identity(x)", "bool[n] x; y = Identity(x)"),
+    "Identity": _moves("float[n,m] x; y = Identity(x)")
+    + _unary("Identity") + _sizes("Identity") + _bits("float[n,m] x; y = Identity(x)", "int32[n,m] x; y = Identity(x)", "bool[n] x; y = Identity(x)"),
     "And": _moves("bool[n,1] x; bool[m] z; y = And(x, z)"),
     "Or": _moves("bool[n,1] x; bool[m] z; y = Or(x, z)"),
     "Xor": _moves("bool[n,1] x; bool[m] z; y = Xor(x, z)"),
     "Not": _moves("bool[n,1] x; y = Not(x)"),
-    "Max": _bits("float[n,m] x; float[m] z; y = Max(x, z)", "float16[n,m] x; float16[m] z; y = Max(x, z)", "int64[n,m] x; int64[m] z; y = Max(x, z)") + _binary("Max") + _sizes("Max", _OTHERS),
-    "Min": _bits("float[n,m] x; float[m] z; y = Min(x, z)", "float16[n,m] x; float16[m] z; y = Min(x, z)", "int64[n,m] x; int64[m] z; y = Min(x, z)") + _binary("Min") + _sizes("Min", _OTHERS),
+    "Max": _bits("float[n,m] x; float[m] z; y = Max(x, z)", "float16[n,m] x; float16[m] z; y = Max(x, z)", "int64[n,m] x; int64[m] z; y = Max(x, z)")
+    + _binary("Max") + _sizes("Max", _OTHERS),
+    "Min": _bits("float[n,m] x; float[m] z; y = Min(x, z)", "float16[n,m] x; float16[m] z; y = Min(x, z)", "int64[n,m] x; int64[m] z; y = Min(x, z)")
+    + _binary("Min") + _sizes("Min", _OTHERS),
     "Clip": _bits("float[n,m] x; y = Clip(x, -1.0, 2.0)", "int64[n,m] x; y = Clip(x, -1, 5)")
     + _bits("float[n,m] x; y = Clip<min=-1.0, max=2.0>(x)", opset=10) + _real("float[n,m] x; y = Clip(x, -1.0, 2.0)") + _sizes("Clip", ", 2, 3"),
     "Relu": _bits("float[n,m] x; y = Relu(x)") + _unary("Relu") + _bits("float16[n,m] x; y = Relu(x)"),
@@ -101,7 +104,8 @@ CASES: Final[dict[str, list[Case]]] = {
     "Sub": _bits("float[n,m] x; float[m] z; y = Sub(x, z)", "int32[n,m] x; int32[m] z; y = Sub(x, z)") + _binary("Sub") + _sizes("Sub", _OTHERS),
     "Mul": _bits("float[n,m] x; float[m] z; y = Mul(x, z)", "int32[n,m] x; int32[m] z; y = Mul(x, z)") + _binary("Mul") + _sizes("Mul", _OTHERS),
     "Div": _bits("float[n,m] x; float[m] z; y = Div(x, z)") + _binary("Div"),
-    "Equal": _moves("bool[n,m] x; bool[m] z; y = Equal(x, z)") + _bits("float[n,m] x; float[m] z; y = Equal(x, z)", "int32[n,m] x; int32[m] z; y = Equal(x, z)") + _sizes("Equal", _OTHERS),
+    "Equal": _moves("bool[n,m] x; bool[m] z; y = Equal(x, z)")
+    + _bits("float[n,m] x; float[m] z; y = Equal(x, z)", "int32[n,m] x; int32[m] z; y = Equal(x, z)") + _sizes("Equal", _OTHERS),
     "Less": _bits("float[n,m] x; float[m] z; y = Less(x, z)", "int32[n,m] x; int32[m] z; y = Less(x, z)") + _sizes("Less", _OTHERS),
     "LessOrEqual": _bits("float[n,m] x; float[m] z; y = LessOrEqual(x, z)") + _sizes("LessOrEqual", _OTHERS),
     "Greater": _bits("float[n,m] x; float[m] z; y = Greater(x, z)", "int64[n,m] x; int64[m] z; y = Greater(x, z)") + _sizes("Greater", _OTHERS),
@@ -111,7 +115,8 @@ CASES: Final[dict[str, list[Case]]] = {
     "LeakyRelu": _bits("float[n,m] x; y = LeakyRelu<alpha=0.5>(x)") + _unary("LeakyRelu", attributes="<alpha=1.5>"),
     "Cast": _bits(
         "int32[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=9>(x)", "int32[n,m] x; y = Cast<to=3>(x)",
-        "bool[n,m] x; y = Cast<to=1>(x)", "float16[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=10>(x)", "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)",
+        "bool[n,m] x; y = Cast<to=1>(x)", "float16[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=10>(x)",
+        "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)",
     ),
     "PRelu": _real("float[n,m] x; float[m] z; y = PRelu(x, z)"),
     **{op: _bits(f"float[n,m] x; y = {op}(x)") for op in ("Floor", "Ceil", "Round")},

@@ -62,7 +62,7 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]
         yield from _wider(each)
         yield from _other_dtypes(each)
     yield from _resized(rule, library)
-    yield from _without_weights(rule, library)
+    yield from _sizeless_weights(rule, library)
     yield from _unranked(rule, library)
     for hide in (without_rank, without_sizes):
         yield from itertools.islice(_refused_for_shapes(rule, library, seed, hide), _HIDDEN)
@@ -88,7 +88,7 @@ def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
                 yield from (s for s in seed_of(copy, trial) if s.feeder is not None)
 
 
-def _without_weights(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
+def _sizeless_weights(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
     """Examples of which no tensor of floats tells a size: each is an input, or of one number, and of the inputs no size
     is known.  Beside weights an axis is as long as they are, and never empty."""
     for example in [e for e in rule.examples if isinstance(e, Rewrites)][:_RESIZED]:
