@@ -58,6 +58,10 @@ TRUE = {
 }  # fmt: skip
 
 FALSE = {
+    "sums of sums of integers, which are rounded in between": (
+        "int64[n,m,k] x; a = ReduceSum(x, {2})  y = ReduceSum(a, {1})",
+        "int64[n,m,k] x; y = ReduceSum(x, {1, 2})",
+    ),
     "a wrong permutation": (
         "float[n,m,k] x; t = Transpose<perm=[1,2,0]>(x)  y = Transpose<perm=[1,2,0]>(t)",
         "float[n,m,k] x; y = Identity(x)",
