@@ -23,6 +23,7 @@ from onnxrewrite.ruletest.metamorphic.covered import literals
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.ruletest.metamorphic.mutations import become
+from onnxrewrite.ruletest.metamorphic.operand_forms import BROADCASTING
 from onnxrewrite.ruletest.metamorphic.seeds import each_seed, named, of_example, retyped, seed_of, with_shapes
 
 FEW, MANY, MOST = 5, 24, 32
@@ -89,22 +90,19 @@ def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
 
 
 def _sizeless_weights(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
-    """Examples of which no tensor of floats tells a size: each is an input, or of one number, and of the inputs no size
-    is known.  Beside weights an axis is as long as they are, and never empty."""
+    """Examples of which no tensor of floats tells a size: each is an input, or of one number where all that read it
+    broadcast, and of the inputs no size is known.  Beside weights an axis is as long as they are, and never empty."""
     for example in [e for e in rule.examples if isinstance(e, Rewrites)][:_RESIZED]:
-        for instead in (_input, _one_number):
+        for broadcast in (False, True):
             draft = Draft(named(text.parse(example.graph, opset=example.opset)))
             weights = [v for v in draft.graph.initializers.values() if _is_weight(v)]
+            narrow = [w for w in weights if _is_broadcast(w)] if broadcast else []
             for weight in weights:
-                edit.redirect(weight, instead(draft, weight))
-            if weights and _unknown(draft.graph.inputs):
+                instead = _one_number(draft, weight) if weight in narrow else draft.add_input("weight", weight)
+                edit.redirect(weight, instead)
+            if (narrow if broadcast else weights) and _unknown(draft.graph.inputs):
                 found = seed_of(draft.done(), Trial.of(rule, library, example.target))
                 yield from (s for s in found if s.feeder is not None)
-
-
-def _input(draft: Draft, weight: ir.Value) -> ir.Value:
-    """An input of the dtype and shape of a weight."""
-    return draft.add_input("weight", weight)
 
 
 def _one_number(draft: Draft, weight: ir.Value) -> ir.Value:
@@ -112,6 +110,10 @@ def _one_number(draft: Draft, weight: ir.Value) -> ir.Value:
     assert weight.const_value is not None
     array = weight.const_value.numpy()
     return draft.constant(array[(slice(1),) * array.ndim], weight.const_value.dtype)
+
+
+def _is_broadcast(weight: ir.Value) -> bool:
+    return all(use.node.op_type in BROADCASTING and not use.node.domain for use in weight.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -6,6 +6,7 @@ Raised operators stand in models whose opset has not got them; to be run, a mode
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -30,7 +31,7 @@ _SIZES = 4
 _ORDINARY = ("normal", "constant rows")
 
 _SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
-_EDGES = ((1,) * 5, (0, 3, 2, 5, 7), (3, 0, 2, 5, 7), (3, 2, 0, 5, 7), (3, 2, 5, 0, 7), (3, 2, 5, 7, 0))
+_BESIDE_NONE = (3, 2, 5, 7)
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,25 @@ def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]
     then, and shape inference says nothing of axes that count from the end where the standard has none yet; there they
     are ones.
     """
-    names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
+    names = symbols(input_specs(model))
+    if not names:
+        return []
     least = 0 if all(o.version >= FROM_THE_END for o in model.opset_import if not o.domain) else 1
+    tried = [dict(zip(names, itertools.cycle(sizes), strict=False)) for sizes in _SMALL]
     found: list[Binding] = []
-    for sizes in tried if names else ():
-        binding = {n: max(least, sizes[at % len(sizes)]) for at, n in enumerate(names)}
+    for sizes in (*tried, *(_edges(names) if edges else ())):
+        binding = {n: max(least, size) for n, size in sizes.items()}
         if binding not in found and (all(binding.values()) or is_consistent(model, binding)):
             found.append(binding)
     return found
+
+
+def _edges(names: Sequence[str]) -> Iterator[Binding]:
+    """Ones; and zero for each size, beside others that differ."""
+    yield dict.fromkeys(names, 1)
+    for empty in names:
+        others = itertools.cycle(_BESIDE_NONE)
+        yield {n: 0 if n == empty else next(others) for n in names}
 
 
 def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:

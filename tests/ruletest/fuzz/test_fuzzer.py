@@ -308,21 +308,30 @@ def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: in
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(seed: int) -> None:
-    """Beside a weight of one number the last axis may be empty, and of a weight that is an input the rule is not sure."""
-    scale = Var("scale", dtype=FLOATS)
+@pytest.mark.parametrize("has_matrix", [False, True])
+def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(has_matrix: bool, seed: int) -> None:
+    """Beside a weight of one number the last axis may be empty, also where a matrix tells its size, which is no number
+    to be broadcast; and of a weight that is an input the rule is not sure."""
+    scale, matrix = Var("scale", dtype=FLOATS), Var("matrix")
+    row = op.MatMul(x, matrix) if has_matrix else x
 
     def fused(m: Match, build: Builder) -> Value:
         """x/√(mean(x²) + ε)·scale ⟶ SimplifiedLayerNormalization(x, scale)."""
         m.require(m[c] > 0, "epsilon must be positive")
         m.require(m.facts.tensor(m.value(scale)) is not None, "scale must be constant")
-        return build.SimplifiedLayerNormalization(m[x], m[scale], epsilon=m[c])
+        return build.SimplifiedLayerNormalization(m[row], m[scale], epsilon=m[c])
 
     example = (
-        "float[b,s,4] x; q = Pow(x, 2.0) v = ReduceMean<axes=[-1]>(q) a = Add(v, 0.00001) r = Sqrt(a)"
-        " n = Div(x, r) y = Mul(n, {1.0, 1.2, 0.75, 0.78})"
+        "h = MatMul(x, float[3,4] {1, -2, 3, 0, 2, -1, 1, 4, -3, 2, 0, 1})" if has_matrix else "h = Identity(x)"
+    ) + (
+        " q = Pow(h, 2.0) v = ReduceMean<axes=[-1]>(q) a = Add(v, 0.00001) r = Sqrt(a)"
+        " n = Div(h, r) y = Mul(n, {1.0, 1.2, 0.75, 0.78})"
     )
-    tried = rule(x / op.Sqrt(op.ReduceMean(x**2, axes=(-1,)) + c) * scale, fused, example)
+    tried = rule(
+        row / op.Sqrt(op.ReduceMean(row**2, axes=(-1,)) + c) * scale,
+        fused,
+        f"float[b,s,{3 if has_matrix else 4}] x; {example}",
+    )
     found = fuzz(tried, [tried], seed=seed, count=30, thorough=False)
     assert found.refuted
     assert "must be at least 1, got 0" in found.reason
