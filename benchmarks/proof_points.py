@@ -79,7 +79,9 @@ CASES: Final[dict[str, list[Case]]] = {
     "Size": _moves("float[n,m,3] x; y = Size(x)"),
     "ConstantOfShape": _moves("float[n,m] x; s = Shape(x)  y = ConstantOfShape<value=int64[1] {7}>(s)"),
     "Range": _moves("float[n,m] x; s = Size(x)  y = Range(1, s, 3)"),
-    "Where": _moves("bool[n,1] c; float[n,m] x; float[m] z; y = Where(c, x, z)"),
+    "Where": _moves("bool[n,1] c; float[n,m] x; float[m] z; y = Where(c, x, z)", "bool[n,1] c; int32[n,m] x; int32[m] z; y = Where(c, x, z)")
+    + _bits("bool[n,1] c; float[n,m] x; float[m] z; y = Where(c, x, z)", "bool c; float16[n,m] x; float16[m] z; y = Where(c, x, z)")
+    + _real("bool[n,1] c; float[n,m] x; float[m] z; y = Where(c, x, z)"),
     "DepthToSpace": _moves(
         "float[n,8,m,3] x; y = DepthToSpace<blocksize=2>(x)", 'float[n,8,m,3] x; y = DepthToSpace<blocksize=2, mode="CRD">(x)'
     ),
@@ -91,11 +93,12 @@ CASES: Final[dict[str, list[Case]]] = {
     "Or": _moves("bool[n,1] x; bool[m] z; y = Or(x, z)"),
     "Xor": _moves("bool[n,1] x; bool[m] z; y = Xor(x, z)"),
     "Not": _moves("bool[n,1] x; y = Not(x)"),
-    "Max": _bits("float[n,m] x; float[m] z; y = Max(x, z)", "float16[n,m] x; float16[m] z; y = Max(x, z)", "int64[n,m] x; int64[m] z; y = Max(x, z)")
+    "Max": _bits(*(f"{d}[n,m] x; {d}[m] z; y = Max(x, z)" for d in ("float", "float16", "double", "int64", "uint8")))
     + _binary("Max") + _sizes("Max", _OTHERS),
-    "Min": _bits("float[n,m] x; float[m] z; y = Min(x, z)", "float16[n,m] x; float16[m] z; y = Min(x, z)", "int64[n,m] x; int64[m] z; y = Min(x, z)")
+    "Min": _bits(*(f"{d}[n,m] x; {d}[m] z; y = Min(x, z)" for d in ("float", "float16", "double", "int64", "uint8")))
     + _binary("Min") + _sizes("Min", _OTHERS),
-    "Clip": _bits("float[n,m] x; y = Clip(x, -1.0, 2.0)", "int64[n,m] x; y = Clip(x, -1, 5)")
+    "Clip": _bits("float[n,m] x; y = Clip(x, -1.0, 2.0)", "int64[n,m] x; y = Clip(x, -1, 5)", "uint8[n,m] x; y = Clip(x, uint8 3)")
+    + _bits("float[n,m] x; y = Clip(x)", "float[n,m] x; y = Clip(x, -1.0)", "float[n,m] x; y = Clip(x, , 2.0)", "float16[n,m] x; y = Clip(x, float16 -1.0)")
     + _bits("float[n,m] x; y = Clip<min=-1.0, max=2.0>(x)", opset=10) + _real("float[n,m] x; y = Clip(x, -1.0, 2.0)") + _sizes("Clip", ", 2, 3"),
     "Relu": _bits("float[n,m] x; y = Relu(x)") + _unary("Relu") + _bits("float16[n,m] x; y = Relu(x)"),
     "Neg": _bits("float[n,m] x; y = Neg(x)", "int64[n,m] x; y = Neg(x)") + _unary("Neg") + _sizes("Neg"),
@@ -106,7 +109,7 @@ CASES: Final[dict[str, list[Case]]] = {
     "Div": _bits("float[n,m] x; float[m] z; y = Div(x, z)") + _binary("Div"),
     "Equal": _moves("bool[n,m] x; bool[m] z; y = Equal(x, z)")
     + _bits("float[n,m] x; float[m] z; y = Equal(x, z)", "int32[n,m] x; int32[m] z; y = Equal(x, z)") + _sizes("Equal", _OTHERS),
-    "Less": _bits("float[n,m] x; float[m] z; y = Less(x, z)", "int32[n,m] x; int32[m] z; y = Less(x, z)") + _sizes("Less", _OTHERS),
+    "Less": _bits(*(f"{d}[n,m] x; {d}[m] z; y = Less(x, z)" for d in ("float", "double", "int32", "uint8", "uint64"))) + _sizes("Less", _OTHERS),
     "LessOrEqual": _bits("float[n,m] x; float[m] z; y = LessOrEqual(x, z)") + _sizes("LessOrEqual", _OTHERS),
     "Greater": _bits("float[n,m] x; float[m] z; y = Greater(x, z)", "int64[n,m] x; int64[m] z; y = Greater(x, z)") + _sizes("Greater", _OTHERS),
     "GreaterOrEqual": _bits("float[n,m] x; float[m] z; y = GreaterOrEqual(x, z)") + _sizes("GreaterOrEqual", _OTHERS),
@@ -116,9 +119,12 @@ CASES: Final[dict[str, list[Case]]] = {
     "Cast": _bits(
         "int32[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=9>(x)", "int32[n,m] x; y = Cast<to=3>(x)",
         "bool[n,m] x; y = Cast<to=1>(x)", "float16[n,m] x; y = Cast<to=1>(x)", "float[n,m] x; y = Cast<to=10>(x)",
-        "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)",
+        "int8[n,m] x; y = Cast<to=7>(x)", "float[n,m] x; y = Cast<to=11>(x)", "int64[n,m] x; y = Cast<to=2>(x)",
+        "uint8[n,m] x; y = Cast<to=3>(x)", "uint64[n,m] x; y = Cast<to=1>(x)", "int64[n,m] x; y = Cast<to=10>(x)",
+        "double[n,m] x; y = Cast<to=1>(x)", "double[n,m] x; y = Cast<to=10>(x)", "int64[n,m] x; y = Cast<to=9>(x)",
+        "float[n,m] x; y = Cast<to=16>(x)",
     ),
-    "PRelu": _real("float[n,m] x; float[m] z; y = PRelu(x, z)"),
+    "PRelu": _real("float[n,m] x; float[m] z; y = PRelu(x, z)") + _bits("float[n,m] x; float[m] z; y = PRelu(x, z)"),
     **{op: _bits(f"float[n,m] x; y = {op}(x)") for op in ("Floor", "Ceil", "Round")},
     "CastLike": _bits("float[n,m] x; int32[k] z; y = CastLike(z, x)"),
     "BitwiseNot": _bits("int32[n,m] x; y = BitwiseNot(x)"),

@@ -2,9 +2,10 @@
 
     python -m benchmarks.proofs [--only PART ...] [--rules NAME ...] [--depth 20] [--points 100000] [--json FILE]
 
-Four parts:
+Five parts:
 
 - ``points``: what the prover takes operators to compute, against ONNX Runtime on 10⁵ random elements an operator.
+- ``pairs``: random pairs of graphs that agree on ordinary inputs.  No run at corners tells apart what is proved.
 - ``rules``: the built-in rules.  At least 80 are proved, each within 10 seconds.
 - ``wrong``: the rules of ``wrong_rules/``.  None is proved; of the kinds that are about indices, conditions, clamps,
   NaN and integers, which need no bound on rounding, each is refuted by inputs that are run.
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from benchmarks import report, wrong_rules
 from benchmarks.forks import forked
 from benchmarks.handwritten import Wrong, collected
+from benchmarks.proof_pairs import FAMILIES, tried
 from benchmarks.proof_points import CASES
 from onnxrewrite.proof.crosscheck import agreement
 from onnxrewrite.proof.validation import Refutation, prove
@@ -31,13 +33,16 @@ from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.ruletest.proving import RuleProof, prove_rule
 
-PARTS = ("points", "rules", "wrong", "fuzz")
+PARTS = ("points", "pairs", "rules", "wrong", "fuzz")
 
 PROVED = 80
 """At least so many built-in rules are proved."""
 
 SECONDS = 10.0
 """A proof takes no longer."""
+
+BATCHES, GRAPHS = 3, 1000
+"""So many times as many random graphs of each family are compared with each other."""
 
 DECIDED = (
     "batch_1", "broadcasting", "coupled_attributes", "coupled_constants", "equal_sizes", "integer_extremes", "masks",
@@ -116,6 +121,27 @@ def points(bench: Bench, tell: report.Report) -> None:
     tell.goal("operators whose semantics differ", len(wrong), 0, unit="operators")
 
 
+def pairs(bench: Bench, tell: report.Report, graphs: int) -> None:
+    """Report what runs say of pairs that are proved."""
+    counts: dict[str, Counter[str]] = {family: Counter() for family in FAMILIES}
+    differ: list[dict[str, report.Cell]] = []
+    tasks = [(family, graphs, bench.seed + k) for k in range(BATCHES) for family in FAMILIES]
+    for outcome in forked(tasks, lambda task: tried(*task), limit=1200):
+        family, tally = outcome.task[0], outcome.result
+        if tally is None:
+            differ.append({"pair": f"{family}, seed {outcome.task[2]}", "difference": outcome.failure})
+            continue
+        counts[family].update(pairs=tally.pairs, proved=tally.proved)
+        differ += [{"pair": pair, "difference": told} for pair, told in tally.differ]
+    tell.table("Random pairs", [{"family": f, "pairs": c["pairs"], "proved": c["proved"]} for f, c in counts.items()])
+    if differ:
+        tell.table("Proved pairs that a run tells apart", differ)
+    tell.goal(
+        "random pairs that are proved", sum(c["proved"] for c in counts.values()), graphs, unit="pairs", least=True
+    )
+    tell.goal("proved pairs that a run tells apart", len(differ), 0, unit="pairs")
+
+
 def rules(bench: Bench, names: Sequence[str], tell: report.Report) -> list[str]:
     """Report how many rules are proved; their names."""
     rows = []
@@ -192,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tell = report.Report("proofs")
     if "points" in given.only:
         points(bench, tell)
+    if "pairs" in given.only:
+        pairs(bench, tell, 60 if given.quick else GRAPHS)
     proved = rules(bench, names, tell) if {"rules", "fuzz"} & set(given.only) else []
     if "wrong" in given.only:
         wrong_ones(bench, tell)

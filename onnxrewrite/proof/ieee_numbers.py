@@ -20,6 +20,9 @@ D = ir.DataType
 _NATIVE = (D.FLOAT, D.DOUBLE)
 """Dtypes that kernels add and multiply in, and do not compute in a wider one."""
 
+_UPPER = ("Max", "ClipLow", "Relu")
+"""Operators that take the larger of two numbers."""
+
 
 class Bitwise(Domain):
     """Floats of IEEE 754 and bits.
@@ -86,7 +89,10 @@ class Bitwise(Domain):
         if op_type in ("ClipLow", "ClipHigh"):
             return self._bounded(op_type, terms[0], terms[1], dtype)
         if op_type == "Relu":
-            return self._bounded("ClipLow", terms[0], zero, dtype)
+            return self._bounded("Relu", terms[0], zero, dtype)
+        if op_type == "WhereTrue":
+            own = self.context
+            return z3.If(z3.fpIsZero(*terms, own), self._zero(op_type, terms, dtype), *terms)
         if op_type == "ThresholdedRelu":
             return z3.If(z3.fpGT(terms[0], self._parameter(parameters["alpha"], dtype), self.context), terms[0], zero)
         if op_type in ("LeakyRelu", "PRelu"):
@@ -108,20 +114,23 @@ class Bitwise(Domain):
     def _extremum(self, op_type: str, a: Term, b: Term, dtype: ir.DataType) -> Term:
         """NaN where one is; of two zeros some one, the same one for the same two."""
         sort = self.sort(dtype)
-        above = (z3.fpGEQ if op_type == "Max" else z3.fpLEQ)(a, b, self.context)
-        tie = z3.Function(f"{op_type} of zeros {dtype.name.lower()}", sort, sort, sort)(a, b)
-        zero = z3.fpPlusZero(sort)
-        negative = z3.fpMinusZero(sort)
+        above = (z3.fpGEQ if op_type in _UPPER else z3.fpLEQ)(a, b, self.context)
         own = self.context
-        either = z3.If(z3.fpIsNegative(tie, own), negative, zero)
-        ordered = z3.If(z3.And(z3.fpIsZero(a, own), z3.fpIsZero(b, own), a != b), either, z3.If(above, a, b))
+        both = z3.And(z3.fpIsZero(a, own), z3.fpIsZero(b, own), a != b)
+        ordered = z3.If(both, self._zero(op_type, (a, b), dtype), z3.If(above, a, b))
         return z3.If(z3.Or(z3.fpIsNaN(a, own), z3.fpIsNaN(b, own)), z3.fpNaN(sort), ordered)
 
+    def _zero(self, op_type: str, terms: Sequence[Term], dtype: ir.DataType) -> Term:
+        """A zero whose sign an operator chooses, the same one for the same operands."""
+        sort = self.sort(dtype)
+        chosen = z3.Function(f"{op_type} of zeros {dtype.name.lower()}", *[sort] * (len(terms) + 1))(*terms)
+        return z3.If(z3.fpIsNegative(chosen, self.context), z3.fpMinusZero(sort), z3.fpPlusZero(sort))
+
     def _bounded(self, op_type: str, x: Term, bound: Term, dtype: ir.DataType) -> Term:
-        """A half of a Clip: NaN stays; a bound that may be NaN is not told."""
+        """A Relu or a half of a Clip: NaN stays; a bound that may be NaN is not told."""
         if not z3.is_fp_value(z3.simplify(bound)) or z3.is_true(z3.simplify(z3.fpIsNaN(bound, self.context))):
             return None
-        return self._extremum("Max" if op_type == "ClipLow" else "Min", x, bound, dtype)
+        return self._extremum(op_type, x, bound, dtype)
 
     # -- integers --------------------------------------------------------------------------------------------
 
@@ -130,8 +139,7 @@ class Bitwise(Domain):
         less = (lambda a, b: a < b) if signed else z3.ULT
         zero = z3.BitVecVal(0, dtype.bitwidth, self.context)
         if op_type in ("Max", "Min", "ClipLow", "ClipHigh"):
-            is_upper = op_type in ("Max", "ClipLow")
-            return nested(lambda a, b: z3.If(less(a, b), *((b, a) if is_upper else (a, b))), terms)
+            return nested(lambda a, b: z3.If(less(a, b), *((b, a) if op_type in _UPPER else (a, b))), terms)
         if op_type in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual"):
             a, b = terms if op_type in ("Less", "GreaterOrEqual") else reversed(list(terms))
             return less(a, b) if op_type in ("Less", "Greater") else z3.Not(less(a, b))

@@ -48,8 +48,9 @@ def _is_nan(term: Term, of: Term) -> Term:
 
 
 def chooses(term: Term) -> bool:
-    """True if a term has a maximum or a minimum, in which a number can vanish that is NaN all the same."""
-    return any(z3.is_app(t) and z3.is_real(t) and t.decl().name() in ("max", "min") for t in subterms(term))
+    """True if a term has a maximum, a minimum or branches, in which a number can vanish, NaN or not."""
+    reals = (t for t in subterms(term) if z3.is_app(t) and z3.is_real(t))
+    return any(t.decl().name() in ("max", "min") or t.decl().kind() == z3.Z3_OP_ITE for t in reals)
 
 
 def elements(term: Term) -> tuple[frozenset[str], frozenset[str], bool]:

@@ -148,7 +148,7 @@ def _bound(bound: Term) -> Term:
 
 
 def _leaky(p: _Pen, x: Term) -> Term:
-    return z3.If(x > 0, x, p.given("alpha", 0.01) * x)
+    return z3.If(x < 0, p.given("alpha", 0.01) * x, x)
 
 
 def _bent(p: _Pen, x: Term, alpha: Term, gamma: Term) -> Term:
@@ -158,6 +158,7 @@ def _bent(p: _Pen, x: Term, alpha: Term, gamma: Term) -> Term:
 
 _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "Identity": lambda p, x: x,
+    "WhereTrue": lambda p, x: x + p.number(0),  # another term, lest it divide like x: what is -0 becomes +0
     "Add": lambda p, a, b: a + b,
     "Sub": lambda p, a, b: a - b,
     "Mul": lambda p, a, b: a * b,
@@ -192,7 +193,7 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "Max": _nested(lambda p, a, b: p.larger(a, b)),
     "Min": _nested(lambda p, a, b: p.smaller(a, b)),
     "LeakyRelu": _leaky,
-    "PRelu": lambda p, x, s: z3.If(x > 0, x, s * x),
+    "PRelu": lambda p, x, s: z3.If(x < 0, s * x, x),
     "Elu": lambda p, x: _bent(p, x, p.given("alpha", 1.0), p.number(1)),
     "Selu": lambda p, x: _bent(
         p, x, p.given("alpha", 1.67326319217681884765625), p.given("gamma", 1.05070102214813232421875)

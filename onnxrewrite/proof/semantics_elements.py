@@ -79,15 +79,20 @@ def _clip(e: Encoding, call: Call) -> Outputs:
     """Above the lower bound first, then below the upper one."""
     x = call.tensor()
     if call.version < 11:
-        return _clipped(e, x, *(_bound(e, x, call.attribute(name)) for name in ("min", "max")))
-    return _clipped(e, x, call.optional(1), call.optional(2))
+        given = [_constant(e, x, call.attribute(name)) for name in ("min", "max")]
+    else:
+        given = [call.optional(1), call.optional(2)]
+    if x.dtype.is_floating_point():  # the largest finite numbers stand for absent bounds: they cut infinities off
+        ends = (float(x.dtype.min), float(x.dtype.max))
+        given = [_constant(e, x, end) if g is None else g for g, end in zip(given, ends, strict=True)]
+    return _clipped(e, x, *given)
 
 
-def _bound(e: Encoding, x: Tensor, value: float | None) -> Tensor | None:
-    """Before opset 11 the default is the largest finite number, by which infinities are cut off."""
+def _constant(e: Encoding, x: Tensor, value: float | None) -> Tensor | None:
     if value is None:
         return None
-    return e.constant(np.asarray(value).astype(x.dtype.numpy()), x.dtype)
+    with np.errstate(over="ignore"):  # a float32 bound in half precision is none
+        return e.constant(np.asarray(value).astype(x.dtype.numpy()), x.dtype)
 
 
 def _clipped(e: Encoding, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:

@@ -332,6 +332,8 @@ def of_list(e: Encoding, elements: Sequence[Term], dtype: ir.DataType = D.INT64)
 
     def at(index: Index, number: int = 0) -> Term:
         (place,) = index
+        if not elements or (isinstance(place, int) and not 0 <= place < len(elements)):
+            return False if dtype == D.BOOL else 0  # outside, where nothing reads it
         if isinstance(place, int):
             return elements[place]
         if number == len(elements) - 1:
@@ -375,13 +377,19 @@ def _range(e: Encoding, call: Call) -> Outputs:
 
 @means("Where")
 def _where(e: Encoding, call: Call) -> Outputs:
+    """The kernel of ONNX Runtime takes zeros of either sign for +0 where the condition holds."""
     condition, yes, no = (call.tensor(k) for k in range(3))
     dims = e.broadcast([condition.dims, yes.dims, no.dims])
+    has_zeros = yes.dtype.is_floating_point() and (yes.array is None or not yes.array.all())
 
     def at(index: Index) -> Term:
         def of(tensor: Tensor) -> Term:
             return tensor.at(e.narrowed(index, tensor.dims, dims))
 
-        return e.choose(of(condition), lambda: of(yes), lambda: of(no), yes.dtype)
+        def first() -> Term:
+            found = of(yes)
+            return e.domain.pointwise("WhereTrue", {}, [(found, yes.dtype)], yes.dtype) if has_zeros else found
+
+        return e.choose(of(condition), first, lambda: of(no), yes.dtype)
 
     return e.tensor(yes.dtype, dims, at)

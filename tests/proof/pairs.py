@@ -23,6 +23,10 @@ TRUE = {
         "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(a, b)",
         "float[n,6] x; y = Identity(x)",
     ),
+    "no sizes at all": (
+        "float[n,m] x; y = Shape<start=100>(x)",
+        "float[n,m] x; y = Shape<end=0>(x)",
+    ),
     "clamps nest": (
         "float[n] x; a = Clip(x, 0.0, 5.0)  y = Clip(a, 1.0, 3.0)",
         "float[n] x; y = Clip(x, 1.0, 3.0)",
@@ -136,6 +140,11 @@ FALSE["a mask by a product"] = (
     "bool[n] c; float[n] x; f = Cast<to=1>(c)  y = Mul(x, f)",
 )
 TRUE["an odd function"] = ("float[n] x; m = Neg(x)  e = Erf(m)  y = Neg(e)", "float[n] x; y = Erf(x)")
+FALSE["a clamp from below, which cuts off infinity"] = (
+    "float[n] x; y = Clip(x, 0.0)",
+    "float[n] x; y = Relu(x)",
+)
+FALSE["a clamp without bounds"] = ("float16[n] x; y = Clip(x)", "float16[n] x; y = Identity(x)")
 FALSE["absorbed, but for NaN"] = (
     "float[n] x; float[n] z; l = Min(x, z)  y = Max(l, x)",
     "float[n] x; float[n] z; y = Identity(x)",
@@ -169,6 +178,22 @@ SUBTLE = {
     "a magnitude that is zero divides": (
         "float[n] x; a = Neg(x)  m = Max(x, a)  y = Reciprocal(m)",
         "float[n] x; a = Abs(x)  y = Reciprocal(a)",
+    ),
+    "a zero of Relu and of Max divides": (
+        "float[n] x; r = Relu(x)  y = Reciprocal(r)",
+        "float[n] x; r = Max(x, 0.0)  y = Reciprocal(r)",
+    ),
+    "a zero that Where makes positive divides": (
+        "bool[n] c; float[n] x; w = Where(c, x, x)  y = Reciprocal(w)",
+        "bool[n] c; float[n] x; y = Reciprocal(x)",
+    ),
+    "a slope of zero that is NaN": (
+        "float[n] x; y = Sub(x, x)",
+        "float[n] x; s = Sum(x, x)  y = PRelu(0.0, s)",
+    ),
+    "NaN where a condition holds, or where it does not": (
+        "bool[n] c; float[n] x; float[n] z; a = Sub(x, x)  b = Sub(z, z)  y = Where(c, a, b)",
+        "bool[n] c; float[n] x; float[n] z; a = Sub(x, x)  b = Sub(z, z)  y = Where(c, b, a)",
     ),
     "a root that is zero divides": (
         "float[n] x; r = Pow(x, 0.5)  y = Reciprocal(r)",

@@ -41,7 +41,11 @@ def compared(*domains: str, integers: bool | None = None) -> set[str]:
         are_whole = all(v.dtype is not None and v.dtype.is_integer() for v in graph.inputs)
         if integers is None or integers is are_whole:
             found |= {n.op_type for n in graph}
-    return found | ({"ClipLow", "ClipHigh"} if "Clip" in found else set())
+    return found.union(*(parts for name, parts in PARTS.items() if name in found))
+
+
+PARTS = {"Clip": {"ClipLow", "ClipHigh"}, "Where": {"WhereTrue"}}
+"""Operators that the prover takes apart."""
 
 
 SOME_FUNCTION = {"QuantizeLinear", "DequantizeLinear", "NonZero"}
