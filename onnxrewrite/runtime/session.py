@@ -34,7 +34,7 @@ from onnxrewrite.runtime import native, references
 from onnxrewrite.runtime.limited import Overrun, seconds_for
 from onnxrewrite.runtime.providers import EXACT
 from onnxrewrite.system import temporary
-from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
+from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs, is_tensor
 
 ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
 
@@ -51,6 +51,9 @@ ORT_SUFFIX = ".ort"
 
 COPIED = 2**22
 """Bytes of weights up to which a part of a model is a message of its own."""
+
+_FATAL_OF_NOTHING = frozenset({"Einsum"})
+"""Operators whose kernels divide by a size, zero or not, where they transpose an operand."""
 
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -139,6 +142,8 @@ class Session:
     """What has to live as long as the session: weights, or the folder that they lie in."""
     overrun: str = ""
     """That a run took longer: none is tried again."""
+    refused: str = ""
+    """Why it is not run on empty inputs; empty if it is."""
 
     def close(self) -> None:
         """Free what it holds, whoever holds it."""
@@ -156,6 +161,8 @@ class Session:
             return self.overrun
         names = list(outputs) if outputs is not None else self.outputs
         given = {name: value for name, value in feeds.items() if name in self.fed}
+        if self.refused and any(map(_is_empty, given.values())):
+            return self.refused
         try:
             if self._needs_ortvalues(given):
                 values = self._run_ortvalues(given, names)
@@ -171,7 +178,7 @@ class Session:
     def run_each(self, feeds: Sequence[Feeds]) -> list[Outputs | str]:
         """The same of several runs."""
         given = [{name: value for name, value in each.items() if name in self.fed} for each in feeds]
-        if self.overrun or any(map(self._needs_ortvalues, given)):
+        if self.overrun or self.refused or any(map(self._needs_ortvalues, given)):
             return [self.run(each) for each in feeds]
         try:
             found = native.run_each(self.handle, self.outputs, given, seconds=self.seconds)
@@ -192,6 +199,20 @@ class Session:
         wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
         made = native.run_values(self.handle, list(names), wrapped, seconds=self.seconds)
         return [from_ortvalue(v) for v in made]
+
+
+def _is_empty(value: Held) -> bool:
+    return is_tensor(value) and value.size == 0
+
+
+def _fatal(model: ModelLike) -> str:
+    """Why a model must not be run on empty inputs; empty if it may.  Its kernel ends the process, by SIGFPE."""
+    if isinstance(model, onnx.ModelProto | ir.Model):
+        nodes = model.graph.node if isinstance(model, onnx.ModelProto) else model.graph
+        for node in nodes:
+            if node.op_type in _FATAL_OF_NOTHING:
+                return f"ONNX Runtime dies of {node.op_type} of empty operands"
+    return ""
 
 
 def without_maps(value: Held) -> Held:
@@ -292,6 +313,7 @@ def open_session(
         {i.name: i.type for i in interface},
         seconds,
         keep,
+        refused=_fatal(model),
     )
 
 

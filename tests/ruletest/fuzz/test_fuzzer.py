@@ -337,6 +337,21 @@ def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(has_m
     assert "must be at least 1, got 0" in found.reason
 
 
+def test_a_rule_of_a_kernel_that_dies_of_what_is_empty_is_tried() -> None:
+    """ONNX Runtime's Einsum ends the process where there are no heads, and broadcasts a size of one."""
+    q, k = Var("q", dtype=FLOATS), Var("k", dtype=FLOATS)
+
+    def product(m: Match, build: Builder) -> Value:
+        """Einsum(q, k) ⟶ MatMul(q, kᵀ)."""
+        sizes, others = m.shape(q) or [], m.shape(k) or []
+        m.require(same_shape([*sizes[:2], sizes[-1]], [*others[:2], others[-1]]), "sizes may be broadcast")
+        return build.MatMul(m[q], build.Transpose(m[k], perm=(0, 1, 3, 2)))
+
+    example = 'float[b,h,i,d] q; float[b,h,j,d] k; y = Einsum<equation="bhid,bhjd->bhij">(q, k)'
+    found = verdict(rule(op.Einsum(q, k, equation="bhid,bhjd->bhij"), product, example), 20)
+    assert found.passed, found.reason
+
+
 def test_so_is_one_that_does_it_now_and_then() -> None:
     def sometimes(m: Match, build: Builder) -> Value:
         """relu(relu(x)) ⟶ relu(x), by hand for other ranks than that of the example."""
