@@ -162,8 +162,14 @@ CASES: Final[dict[str, list[Case]]] = {
     ),
     "Softmax": _real("float[n,m,k] x; y = Softmax<axis=1>(x)") + _real("float[n,m,k] x; y = Softmax<axis=1>(x)", opset=11),
     "LogSoftmax": _real("float[n,m,k] x; y = LogSoftmax<axis=-1>(x)"),
-    "LayerNormalization": _real("float[n,m,4] x; float[4] s; float[4] c; y = LayerNormalization<epsilon=0.01>(x, s, c)"),
-    "RMSNormalization": _real("float[n,m,4] x; float[4] s; y = RMSNormalization<epsilon=0.01>(x, s)", opset=23),
+    "LayerNormalization": _real(
+        "float[n,m,4] x; float[4] s; float[4] c; y = LayerNormalization<epsilon=0.01>(x, s, c)",
+        "float[n,m,k] x; float[m,k] s; y = LayerNormalization<axis=1, epsilon=0.01>(x, s)",
+    ),
+    "RMSNormalization": _real(
+        "float[n,m,4] x; float[4] s; y = RMSNormalization<epsilon=0.01>(x, s)",
+        "float[n,m] x; float[m] s; y = RMSNormalization<epsilon=0.01>(x, s)", opset=23,
+    ),
     "InstanceNormalization": _real("float[n,2,m,k] x; float[2] s; float[2] c; y = InstanceNormalization<epsilon=0.01>(x, s, c)"),
     "BatchNormalization": _real(
         "float[n,2,m] x; float[2] s; float[2] c; float[2] mu; float[2] positive; y = BatchNormalization(x, s, c, mu, positive)"

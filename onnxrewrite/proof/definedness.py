@@ -47,9 +47,12 @@ def _is_same(decider: Decider, kind: str, term: Term, other: Term) -> bool:
 
 
 def _has_some_zero(term: Term) -> bool:
-    """True if the sign of a zero depends on how the term was written: |x| is max(x, -x) here, √x is x to the ½."""
+    """True if the sign of a zero depends on how the term was written: |x| is max(x, -x) here, √x is x to the ½, and
+    x + 0 what a Where may make of x."""
     if not z3.is_app(term) or not z3.is_real(term):
         return False
+    if z3.is_add(term) and any(z3.is_rational_value(part) and part.as_fraction() == 0 for part in term.children()):
+        return True
     name = term.decl().name()
     return name in ("max", "min") or (name == "sqrt" and not sign_of(term.arg(0)))
 

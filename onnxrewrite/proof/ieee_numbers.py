@@ -91,8 +91,7 @@ class Bitwise(Domain):
         if op_type == "Relu":
             return self._bounded("Relu", terms[0], zero, dtype)
         if op_type == "WhereTrue":
-            own = self.context
-            return z3.If(z3.fpIsZero(*terms, own), self._zero(op_type, terms, dtype), *terms)
+            return z3.If(z3.fpIsZero(terms[0], self.context), self._zero(op_type, terms, dtype), terms[0])
         if op_type == "ThresholdedRelu":
             return z3.If(z3.fpGT(terms[0], self._parameter(parameters["alpha"], dtype), self.context), terms[0], zero)
         if op_type in ("LeakyRelu", "PRelu"):

@@ -33,7 +33,7 @@ def _is_nan(term: Term, of: Term) -> Term:
     if kind == z3.Z3_OP_ITE:
         return chosen(parts[0], *_terms(term.ctx, of(parts[1]), of(parts[2])))
     reals = [p for p in parts if z3.is_real(p)]
-    if reals:
+    if reals and not (name == "pow" and not z3.is_rational_value(parts[1])):  # 1 and x to the 0 are 1, x NaN or not
         return disjunction([of(p) for p in reals])
     if name.endswith(" over"):
         variable = z3.Int("nan!0", term.ctx)

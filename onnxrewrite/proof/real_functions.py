@@ -33,6 +33,8 @@ def function(domain: Reals, op_type: str, parameters: Parameters, terms: Sequenc
             raise Unprovable("a comparison of computed floats, which rounding may turn over")
         domain.compares = True
         return compared(_COMPARISONS[op_type](*terms), *terms)
+    if op_type in ("ThresholdedRelu", "Shrink"):
+        raise Unprovable(f"{op_type}, which makes zero of NaN")
     if op_type in ("Floor", "Ceil", "Round", "Sign", "Mod") and not all(map(_is_given, terms)):
         raise Unprovable(f"{op_type} of computed floats, which jumps")
     return None
@@ -158,7 +160,7 @@ def _bent(p: _Pen, x: Term, alpha: Term, gamma: Term) -> Term:
 
 _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "Identity": lambda p, x: x,
-    "WhereTrue": lambda p, x: x + p.number(0),  # another term, lest it divide like x: what is -0 becomes +0
+    "WhereTrue": lambda p, x, other: x + p.number(0),  # no x: of two zeros it may be the other one
     "Add": lambda p, a, b: a + b,
     "Sub": lambda p, a, b: a - b,
     "Mul": lambda p, a, b: a * b,

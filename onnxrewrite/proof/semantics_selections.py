@@ -38,9 +38,11 @@ def _gather(e: Encoding, call: Call) -> Outputs:
         place = e.domain.as_index(indices.at(index[axis : axis + indices.rank]), indices.dtype)
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + indices.rank :]))
 
-    made = e.tensor(x.dtype, [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]], at)
-    e.everywhere(made)
-    return made
+    def place_at(index: Index) -> Term:
+        return _looked_at(e, e.domain.as_index(indices.at(index), indices.dtype), x.dims[axis])
+
+    e.everywhere(indices.dims, place_at)  # whatever is empty beside them
+    return e.tensor(x.dtype, [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]], at)
 
 
 def _looked_at(e: Encoding, place: Integer, size: Integer) -> Integer:
@@ -62,7 +64,7 @@ def _gather_elements(e: Encoding, call: Call) -> Outputs:
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + 1 :]))
 
     made = e.tensor(x.dtype, indices.dims, at)
-    e.everywhere(made)
+    e.everywhere(made.dims, made.at)
     return made
 
 
@@ -74,14 +76,13 @@ def _gather_nd(e: Encoding, call: Call) -> Outputs:
         raise Unprovable("GatherND with batches, or of places of unknown length")
     outer = indices.rank - 1
 
-    def at(index: Index) -> Term:
-        places = [e.domain.as_index(indices.at((*index[:outer], k)), indices.dtype) for k in range(width)]
-        looked = [_looked_at(e, p, d) for p, d in zip(places, x.dims, strict=False)]
-        return x.at((*looked, *index[outer:]))
+    def looked_at(index: Index) -> list[Integer]:
+        places = [e.domain.as_index(indices.at((*index, k)), indices.dtype) for k in range(width)]
+        return [_looked_at(e, p, d) for p, d in zip(places, x.dims, strict=False)]
 
-    made = e.tensor(x.dtype, [*indices.dims[:outer], *x.dims[width:]], at)
-    e.everywhere(made)
-    return made
+    e.everywhere(indices.dims[:outer], looked_at)
+    made = [*indices.dims[:outer], *x.dims[width:]]
+    return e.tensor(x.dtype, made, lambda i: x.at((*looked_at(i[:outer]), *i[outer:])))
 
 
 @means("Pad")

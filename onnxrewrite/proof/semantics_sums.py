@@ -151,6 +151,7 @@ def _global_pool(e: Encoding, call: Call) -> Outputs:
     if x.rank < 3:
         raise Unprovable("a picture of another rank")
     axes = range(2, x.rank)
+    e.require_sizes(x.dims[2:], "a picture of nothing")
     if call.op_type == "GlobalMaxPool":
         return reduced(e, x, axes, "max")
     domain = _reals(e, call)
@@ -271,6 +272,7 @@ def _einsum(e: Encoding, call: Call) -> Outputs:
                 _same_size(e, equal(sizes[letter], size))
             sizes.setdefault(letter, size)
     summed = [letter for letter in sizes if letter not in result]
+    e.require_sizes(list(sizes.values()), "an Einsum of nothing, of which ONNX Runtime may die")
 
     def at(index: Index) -> Term:
         def body(bound: Index) -> Term:
@@ -307,6 +309,7 @@ def _conv(e: Encoding, call: Call) -> Outputs:
     dilations = call.attribute("dilations") or (1,) * spatial
     pads = _pads(call, x.dims[2:], w.dims[2:], strides, dilations)
     e.require(plain(x.dims[1] == product([w.dims[1], group])), "the channels of a Conv")
+    e.require_sizes(x.dims[2:], "a picture of nothing")
     if bias is not None:
         _fits(e, bias, w.dims[0], "the bias of a Conv")
     kernel, each = w.dims[2:], floor_divided(w.dims[0], group)
@@ -412,6 +415,7 @@ def _layer_norm(e: Encoding, call: Call) -> Outputs:
     x, scale, bias = call.tensor(0), call.tensor(1), call.optional(2)
     _reals(e, call)
     axes = range(call.axis(x.rank, -1), x.rank)
+    e.require_sizes(x.dims[axes.start :], "rows of nothing")
     centred = call.op_type == "LayerNormalization"
     found = _normalized(e, x, axes, call.attribute("epsilon", 1e-5), centred=centred)
     return [_scaled(e, found, scale, bias)]

@@ -377,7 +377,7 @@ def _range(e: Encoding, call: Call) -> Outputs:
 
 @means("Where")
 def _where(e: Encoding, call: Call) -> Outputs:
-    """The kernel of ONNX Runtime takes zeros of either sign for +0 where the condition holds."""
+    """The kernel of ONNX Runtime may make +0 of -0 where the condition holds, by what stands elsewhere."""
     condition, yes, no = (call.tensor(k) for k in range(3))
     dims = e.broadcast([condition.dims, yes.dims, no.dims])
     has_zeros = yes.dtype.is_floating_point() and (yes.array is None or not yes.array.all())
@@ -387,8 +387,8 @@ def _where(e: Encoding, call: Call) -> Outputs:
             return tensor.at(e.narrowed(index, tensor.dims, dims))
 
         def first() -> Term:
-            found = of(yes)
-            return e.domain.pointwise("WhereTrue", {}, [(found, yes.dtype)], yes.dtype) if has_zeros else found
+            both = [(of(yes), yes.dtype), (of(no), no.dtype)]
+            return e.domain.pointwise("WhereTrue", {}, both, yes.dtype) if has_zeros else both[0][0]
 
         return e.choose(of(condition), first, lambda: of(no), yes.dtype)
 

@@ -208,6 +208,11 @@ class Encoding:
         else:
             self.obligations.append((self.term(condition), what))
 
+    def require_sizes(self, sizes: Sequence[Integer], what: str) -> None:
+        """Sizes none of which may be zero: the kernel refuses what the standard does not."""
+        for size in sizes:
+            self.require(size > 0, what)
+
     def define(self, condition: Condition) -> None:
         """A fact about terms that were made up, true whatever they stand for."""
         condition = plain(condition)
@@ -227,12 +232,12 @@ class Encoding:
         if added:
             del self._path[-len(added) :]
 
-    def everywhere(self, made: Tensor) -> None:
-        """State what all elements of a result need, also of those that nothing reads."""
-        index = tuple(self.symbol("j") for _ in made.dims)
+    def everywhere(self, dims: Sequence[Integer], at: Callable[[Index], object]) -> None:
+        """State what is needed at each index of some sizes, also where nothing reads."""
+        index = tuple(self.symbol("j") for _ in dims)
         self._every = index
-        with self.where(within(index, made.dims)):
-            made.at(index)
+        with self.where(within(index, dims)):
+            at(index)
         self._every = ()
 
     def choose(

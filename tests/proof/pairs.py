@@ -145,6 +145,10 @@ FALSE["a clamp from below, which cuts off infinity"] = (
     "float[n] x; y = Relu(x)",
 )
 FALSE["a clamp without bounds"] = ("float16[n] x; y = Clip(x)", "float16[n] x; y = Identity(x)")
+FALSE["a product of nothing by Einsum"] = (
+    "float[b,n,m] x; float[b,k,m] z; t = Transpose<perm=[0,2,1]>(z)  y = MatMul(x, t)",
+    'float[b,n,m] x; float[b,k,m] z; y = Einsum<equation="bnm,bkm->bnk">(x, z)',
+)
 FALSE["absorbed, but for NaN"] = (
     "float[n] x; float[n] z; l = Min(x, z)  y = Max(l, x)",
     "float[n] x; float[n] z; y = Identity(x)",
@@ -186,6 +190,27 @@ SUBTLE = {
     "a zero that Where makes positive divides": (
         "bool[n] c; float[n] x; w = Where(c, x, x)  y = Reciprocal(w)",
         "bool[n] c; float[n] x; y = Reciprocal(x)",
+    ),
+    "a threshold that NaN is not above": (
+        "float[n] x; c = Clip(x, 2.0, 0.0)  t = ThresholdedRelu<alpha=1.0>(x)  y = Sub(t, c)",
+        "float[n] x; y = ThresholdedRelu<alpha=1.0>(x)",
+    ),
+    "NaN to the power of zero": (
+        "float[n] x; float[n] z; p = Pow(x, z)  y = Sub(p, p)",
+        "float[n] x; float[n] z; p = Add(x, z)  y = Sub(p, p)",
+    ),
+    "a zero of a Where beside another number": (
+        "float[n] x; w = Where(bool 1, x, -1.0)  y = Reciprocal(w)",
+        "float[n] x; w = Where(bool 1, x, x)  y = Reciprocal(w)",
+    ),
+    "an index of what is empty, of which nothing is read": (
+        "float[n,m] x; s = ReduceSum<keepdims=0>(x, {0})  y = Slice(s, {0}, {0})",
+        "float[n,m] x; s = Slice(x, {0}, {0}, {1})  y = Gather<axis=0>(s, int64 0)",
+    ),
+    "rows of nothing": (
+        "float[n,m] x; float[m] s; float[m] b; m = ReduceMean(x, {1})  d = Sub(x, m)  q = Mul(d, d)"
+        "  v = ReduceMean(q, {1})  a = Add(v, 0.00001)  r = Sqrt(a)  f = Div(d, r)  g = Mul(f, s)  y = Add(g, b)",
+        "float[n,m] x; float[m] s; float[m] b; y = LayerNormalization<epsilon=0.00001>(x, s, b)",
     ),
     "a slope of zero that is NaN": (
         "float[n] x; y = Sub(x, x)",

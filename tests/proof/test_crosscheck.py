@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.proof_points import CASES
 
 pytest.importorskip("z3")
 
+import z3
 
+from onnxrewrite import io
 from onnxrewrite.ir import text
-from onnxrewrite.proof.crosscheck import agreement
+from onnxrewrite.proof.crosscheck import DOMAINS, agreement, feeds_of
+from onnxrewrite.proof.deciding import Decider
+from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.exact_integers import EXACT, LOGIC
 from onnxrewrite.proof.ieee_numbers import OF_BITS, OF_FLOATS
 from onnxrewrite.proof.real_functions import REAL_FUNCTIONS
 from onnxrewrite.proof.semantics_elements import ELEMENTWISE
-from onnxrewrite.proof.tensors import SEMANTICS
+from onnxrewrite.proof.tensors import SEMANTICS, Encoding
+from onnxrewrite.ruletest.metamorphic.running import small_sizes
+from onnxrewrite.runtime.session import Session, open_session
 
 POINTS = 300
 
@@ -46,6 +53,24 @@ def compared(*domains: str, integers: bool | None = None) -> set[str]:
 
 PARTS = {"Clip": {"ClipLow", "ClipHigh"}, "Where": {"WhereTrue"}}
 """Operators that the prover takes apart."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_runtime_refuses_of_nothing_the_prover_refuses(name: str) -> None:
+    """At each size of zero that the standard allows, a kernel runs, or the prover does not say that it does."""
+    for each in CASES[name]:
+        model = text.parse(each.graph, opset=each.opset)
+        proto = io.to_proto(model)
+        encoding = Encoding(DOMAINS[each.domain]())
+        reader = Reader(encoding)
+        reader.read(model)
+        for binding in small_sizes(proto, edges=True):
+            feeds = feeds_of(model, binding, np.random.default_rng(0))
+            session = open_session(proto, threads=1)
+            assert isinstance(session, Session)
+            if 0 in binding.values() and isinstance(session.run(feeds), str):
+                other = z3.Or([reader.sizes[n] != size for n, size in binding.items()])
+                assert Decider(encoding).valid(other), f"{each.graph} at {binding}"
 
 
 SOME_FUNCTION = {"QuantizeLinear", "DequantizeLinear", "NonZero"}
