@@ -26,7 +26,6 @@ from onnxrewrite.ruletest.metamorphic.running import is_consistent
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.system.arrays import Array, Feeds
 
-_OPSET = 21
 _NODES = (1, 1, 2, 2, 3, 3, 4)
 _NUMBERS = 0.3
 """So often an operand is a number."""
@@ -66,6 +65,26 @@ class Family(NamedTuple):
 
     inputs: str
     steps: Sequence[str]
+    opset: int = 21
+
+    def of(self, nodes: str) -> Graph:
+        """A graph of its inputs."""
+        return Graph(f"{self.inputs} {nodes}", self.opset)
+
+
+class Graph(NamedTuple):
+    """A graph as text, with its opset."""
+
+    text: str
+    opset: int
+
+    def model(self) -> ir.Model:
+        """The model, made anew."""
+        return text.parse(self.text, opset=self.opset)
+
+    def then(self, name: str, step: str) -> Graph:
+        """The graph with one node more."""
+        return Graph(f"{self.text} {name} = {step}", self.opset)
 
 
 _UNARY = tuple(f"{op}({{x}})" for op in ("Neg", "Abs", "Sign", "Identity", "Relu"))
@@ -102,6 +121,23 @@ _OF_SIZES = (
     "Div({s}, {s})", "Max({s}, {s})", "Equal({s}, {s})", "Cast<to=1>({s})", "Cast<to=6>({s})", "Cast<to=7>({x})",
     "Neg({s})", "Where({c}, {s}, {s})", "Range(int64 0, {x}, int64 1)", "Transpose({x})", "Tile({x}, {s})",
 )  # fmt: skip
+_AT_11 = (
+    "Squeeze<axes=[{axis}]>({x})", "Unsqueeze<axes=[{axis}]>({x})", "ReduceSum<axes=[{axis}], keepdims={flag}>({x})",
+    "ReduceMax<axes=[{axis}], keepdims={flag}>({x})", "Softmax<axis={axis}>({x})", "LogSoftmax<axis={axis}>({x})",
+    "Clip({x}, {k})", "Clip({x}, {k}, {k})", "Dropout({x})", "Pad({x}, {{{pads}}})", "Flatten<axis={axis}>({x})",
+    "Transpose<perm=[{perm}]>({x})", "Reshape({x}, {{{shape}}})", "Relu({x})", "Neg({x})", "Exp({x})", "Add({x}, {v})",
+    "Mul({x}, {v})", "Slice({x}, {{{place}}}, {{{place}}}, {{{axis}}})", "Gather<axis={axis}>({x}, {{{place}}})",
+    "Concat<axis={axis}>({x}, {y})", "Max({x}, {v})", "Gemm<transA={flag}>({x}, {v}, {v})", "MatMul({x}, {v})",
+)  # fmt: skip
+_AT_9 = (
+    "Squeeze<axes=[{flag}]>({x})", "Unsqueeze<axes=[0]>({x})", "ReduceSum<axes=[{flag}], keepdims={flag}>({x})",
+    "Softmax<axis={flag}>({x})", "Clip<min=0.0>({x})", "Clip<min=-1.0, max=2.0>({x})", "Dropout<ratio=0.5>({x})",
+    "Pad<pads=[{pads}]>({x})", "Flatten<axis={flag}>({x})", "Transpose<perm=[{perm}]>({x})", "Relu({x})", "Neg({x})",
+    "Reshape({x}, {{{shape}}})", "Slice<axes=[{flag}], starts=[{place}], ends=[{place}]>({x})", "Max({x}, {v})",
+    "Slice<starts=[{place}], ends=[{place}]>({x})", "Gather<axis={flag}>({x}, {{{flag}}})", "Sum({x}, {v})",
+    "Concat<axis={flag}>({x}, {y})", "MatMul({x}, {v})", "Cast<to={to}>({x})", "Where({c}, {x}, {y})", "Add({x}, {v})",
+    "Less({x}, {y})", "Equal({x}, {y})", "Mul({x}, {v})",
+)  # fmt: skip
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "floats": Family("float[n] x; float[n] z; bool[n] c;", (*_SHARED, *_FUNCTIONS)),
@@ -110,6 +146,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "dtypes": Family("float[n] x; int64[n] z; double[n] w; int8[n] u; bool[n] c;", _SHARED),
     "views": Family("float[n,m] x; float[n,m] z; float[m,3] w;", _VIEWS),
     "sizes": Family("float[n,m] x; float[m,2] z;", _OF_SIZES),
+    "opset 11": Family("float[n,m] x; float[n,m] z; float[m,3] w;", _AT_11, 11),
+    "opset 9": Family("float[n,m] x; float[n,m] z; int32[n,m] u; bool[n,m] c;", _AT_9, 9),
     "views of integers": Family("int32[n,m] x; int32[n,m] z; int32[m,3] w;", _VIEWS),
 }
 
@@ -132,10 +170,9 @@ class Tally:
 def tried(family: str, graphs: int, seed: int) -> Tally:
     """Draw so many graphs of a family, and try to prove equal those that agree."""
     rng = random.Random(f"{family} {seed}")
-    ordinary = [
-        feeds_of(text.parse(_identity(family), opset=_OPSET), s, np.random.default_rng(seed)) for s in _ORDINARY
-    ]
-    alike: dict[Hashable, list[str]] = defaultdict(list)
+    identity = FAMILIES[family].of("y = Identity(x)").model()
+    ordinary = [feeds_of(identity, sizes, np.random.default_rng(seed)) for sizes in _ORDINARY]
+    alike: dict[Hashable, list[Graph]] = defaultdict(list)
     tally = Tally()
     for graph in (_drawn(FAMILIES[family], rng) for _ in range(graphs)):
         made = [_results(graph, feeds) for feeds in ordinary] if graph else []
@@ -150,22 +187,21 @@ def tried(family: str, graphs: int, seed: int) -> Tally:
     return tally
 
 
-def _compare(before: str, after: str, tally: Tally, seed: int) -> None:
-    old, new = (text.parse(g, opset=_OPSET) for g in (before, after))
+def _compare(before: Graph, after: Graph, tally: Tally, seed: int) -> None:
     tally.pairs += 1
-    found = prove(old, new, refute=False, seconds=_SECONDS)
+    found = prove(before.model(), after.model(), refute=False, seconds=_SECONDS)
     if isinstance(found, Proof):
         tally.proved += 1
         told = _told_apart(before, after, found.strength, seed)
         if told:
-            tally.differ.append((f"{before} | {after}", f"{found.strength}; {told}"))
+            tally.differ.append((f"{before.text} | {after.text} (opset {after.opset})", f"{found.strength}; {told}"))
 
 
-def _told_apart(before: str, after: str, strength: str, seed: int) -> str:
+def _told_apart(before: Graph, after: Graph, strength: str, seed: int) -> str:
     """What tells two graphs apart that a proof of some strength takes for equal; empty if nothing does."""
     rng = np.random.default_rng(seed)
-    old, new = (text.parse(g, opset=_OPSET) for g in (before, after))
-    loses_nan = any(op in graph for op in ("ReduceMax", "ReduceMin") for graph in (before, after))
+    old, new = before.model(), after.model()
+    loses_nan = any(op in graph.text for op in ("ReduceMax", "ReduceMin") for graph in (before, after))
     mild = _MILD if loses_nan else (*_MILD, np.nan)
     valid = [s for s in _CORNERS if is_consistent(io.to_proto(old), s)]
     for sizes in [s for s in valid for _ in range(_RUNS)]:
@@ -191,33 +227,29 @@ def _told_apart(before: str, after: str, strength: str, seed: int) -> str:
 # -- graphs ----------------------------------------------------------------------------------------------------------
 
 
-def _identity(family: str) -> str:
-    return f"{FAMILIES[family].inputs} y = Identity(x)"
-
-
-def _drawn(family: Family, rng: random.Random) -> str | None:
+def _drawn(family: Family, rng: random.Random) -> Graph | None:
     """A graph of a few steps, of which each is used; None where a step does not fit its operands."""
-    inputs = text.parse(f"{family.inputs} y = Identity(x)", opset=_OPSET).graph.inputs
-    values = {str(v.name): v for v in inputs}
-    graph, names = family.inputs, [f"t{k}" for k in range(rng.choice(_NODES) - 1)]
+    values = {str(v.name): v for v in family.of("y = Identity(x)").model().graph.inputs}
+    graph, names = family.of(""), [f"t{k}" for k in range(rng.choice(_NODES) - 1)]
     try:
         for name in names:
-            graph = f"{graph} {name} = {rng.choice(family.steps).format_map(_Draw(rng, values))}"
+            graph = graph.then(name, rng.choice(family.steps).format_map(_Draw(rng, values)))
             values[name] = _value(graph, name)
-        graph = f"{graph} y = {rng.choice(family.steps).format_map(_Draw(rng, values))}"
-        _value(graph.replace(" y = ", " r = "), "r")
+        last = rng.choice(family.steps).format_map(_Draw(rng, values))
+        _value(graph.then("r", last), "r")
     except (OnnxRewriteError, ValueError, LookupError):
         return None
-    return graph if all(graph.count(name) > 1 for name in names) else None
+    found = graph.then("y", last)
+    return found if all(found.text.count(name) > 1 for name in names) else None
 
 
-def _value(graph: str, name: str) -> ir.Value:
+def _value(graph: Graph, name: str) -> ir.Value:
     """A value of a graph.
 
     Raises:
         LookupError: Its dtype, or its rank, is not known.
     """
-    model = with_facts(text.parse(f"{graph} y = Identity({name})", opset=_OPSET))
+    model = with_facts(graph.then("y", f"Identity({name})").model())
     found = next(v for n in model.graph for v in n.outputs if v.name == name)
     if found.dtype is None or found.shape is None:
         raise LookupError(name)
@@ -311,13 +343,13 @@ def _rank(value: ir.Value) -> int:
 
 
 @cache
-def _session(graph: str) -> Session | None:
+def _session(graph: Graph) -> Session | None:
     """A graph open; None where ONNX Runtime has no kernel for it."""
-    found = open_session(io.to_proto(text.parse(graph, opset=_OPSET)), threads=1)
+    found = open_session(io.to_proto(graph.model()), threads=1)
     return None if isinstance(found, str) else found
 
 
-def _results(graph: str, feeds: Feeds) -> list[Array]:
+def _results(graph: Graph, feeds: Feeds) -> list[Array]:
     """The outputs of a graph; none where it does not run."""
     session = _session(graph)
     made = session.run({n: feeds[n] for n in session.inputs}) if session is not None else ""

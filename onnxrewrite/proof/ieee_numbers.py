@@ -89,9 +89,10 @@ class Bitwise(Domain):
         if op_type in ("ClipLow", "ClipHigh"):
             return self._bounded(op_type, terms[0], terms[1], dtype)
         if op_type == "Relu":
-            return self._bounded("Relu", terms[0], zero, dtype)
+            return self._bounded(op_type, terms[0], zero, dtype)
         if op_type == "WhereTrue":
-            return z3.If(z3.fpIsZero(terms[0], self.context), self._zero(op_type, terms, dtype), terms[0])
+            some = self._zero(f"{op_type}, {parameters['ones']},", terms, dtype)
+            return z3.If(z3.fpIsZero(terms[0], self.context), some, terms[0])
         if op_type == "ThresholdedRelu":
             return z3.If(z3.fpGT(terms[0], self._parameter(parameters["alpha"], dtype), self.context), terms[0], zero)
         if op_type in ("LeakyRelu", "PRelu"):

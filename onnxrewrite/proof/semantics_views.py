@@ -377,10 +377,12 @@ def _range(e: Encoding, call: Call) -> Outputs:
 
 @means("Where")
 def _where(e: Encoding, call: Call) -> Outputs:
-    """The kernel of ONNX Runtime may make +0 of -0 where the condition holds, by what stands elsewhere."""
+    """The kernel of ONNX Runtime may make +0 of -0 where the condition holds, by what stands elsewhere, and what is
+    broadcast."""
     condition, yes, no = (call.tensor(k) for k in range(3))
     dims = e.broadcast([condition.dims, yes.dims, no.dims])
     has_zeros = yes.dtype.is_floating_point() and (yes.array is None or not yes.array.all())
+    told = {"ones": [[isinstance(d, int) and d == 1 for d in t.dims] for t in (condition, yes, no)]}
 
     def at(index: Index) -> Term:
         def of(tensor: Tensor) -> Term:
@@ -388,7 +390,7 @@ def _where(e: Encoding, call: Call) -> Outputs:
 
         def first() -> Term:
             both = [(of(yes), yes.dtype), (of(no), no.dtype)]
-            return e.domain.pointwise("WhereTrue", {}, both, yes.dtype) if has_zeros else both[0][0]
+            return e.domain.pointwise("WhereTrue", told, both, yes.dtype) if has_zeros else both[0][0]
 
         return e.choose(of(condition), first, lambda: of(no), yes.dtype)
 
