@@ -277,3 +277,25 @@ def test_both_branches_and_a_loop() -> None:
     number, going, inner = Var("number"), Var("going"), Var("inner")
     body = Body([op.Not(going), op.Relu(inner), op.Exp(op.Relu(inner))], [number, going, inner])
     assert len(matches(op.Loop(Var("trip"), cond, h, body=body)[1], loop, "e")) == 1
+
+
+CACHE = """int64 n; bool t; float[1,2] first; float[p,2] kept; float[2,2] w;
+    last, all = Loop<body = b (int64 i, bool c, float[1,2] row, float[q,2] cache) => (bool c2, float[1,2] next, float[r,2] grown)
+        { c2 = Identity(c)  k = MatMul(row, w)  grown = Concat<axis=0>(cache, k)  a = Transpose(grown)  s = MatMul(row, a)
+          m = Softmax<axis=-1>(s)  next = MatMul(m, grown) }>(n, t, first, kept)  y = Neg(last)"""
+
+
+def test_a_loop_with_a_cache() -> None:
+    """Each step appends a row, and attends to all that are kept; the weights lie outside."""
+    number, going, row, past, weight, start = (Var(n) for n in ("number", "going", "row", "past", "weight", "start"))
+    grown = op.Concat(past, op.MatMul(row, weight), axis=0)
+    attended = op.MatMul(op.Softmax(op.MatMul(row, op.Transpose(grown)), axis=-1), grown)
+    body = Body([going, attended, grown], [number, going, row, past])
+    (found,) = matches(op.Loop(Var("trip"), Var("cond"), start, c, body=body)[0], CACHE, "last")
+    assert (found[weight].name, found[past].name, found[start].name, found[c].name) == ("w", "cache", "first", "kept")
+    assert not matches(
+        op.Loop(Var("trip"), Var("cond"), start, c, body=body)[0],
+        CACHE.replace("Concat<axis=0>(cache, k)", "Concat<axis=0>(k, cache)"),
+        "last",
+    )
+    assert len(matches(op.Neg(op.Loop(Var("trip"), Var("cond"), start, c, body=body)[0]), CACHE, "y")) == 1
