@@ -49,14 +49,15 @@ _ELEMENTS = 8
 
 def described(facts: Facts, graph: ir.Graph | None, value: ir.Value) -> str:
     """A value in words, as the matcher of ``graph`` sees it: the node that computes it, a constant, an input."""
-    node, passed = resolve(value).producer(), value.producer()
+    source, passed = resolve(value), value.producer()
+    node = source.producer()
     if facts.tensor(value) is not None:
         return f"constant {numbers.describe(facts, value)}"
-    if node is None:
-        return f"{'graph ' if value.is_graph_input() else ''}input `{value.name}`"
-    if node.graph is not graph:
-        return f"`{value.name}` from outside the subgraph"
     behind = f" behind {passed.op_type} `{passed.name}`" if passed is not None and passed is not node else ""
+    if node is None:
+        return f"{'graph ' if source.is_graph_input() else ''}input `{source.name}`{behind}"
+    if node.graph is not graph:
+        return f"`{source.name}` from outside the subgraph{behind}"
     return f"{called(node)}{behind}"
 
 

@@ -299,3 +299,8 @@ def test_a_loop_with_a_cache() -> None:
         "last",
     )
     assert len(matches(op.Neg(op.Loop(Var("trip"), Var("cond"), start, c, body=body)[0]), CACHE, "y")) == 1
+
+
+def test_an_identity_between_is_told_with_what_is_before_it() -> None:
+    told = why_not(op.Exp(op.Neg(x)), "float[2] a; i = Identity(a)  y = Exp(i)", "y")
+    assert told.startswith("expected Neg, found graph input `a` behind Identity")
