@@ -143,7 +143,7 @@ class Session:
     overrun: str = ""
     """That a run took longer: none is tried again."""
     refused: str = ""
-    """Why it is not run on empty inputs; empty if it is."""
+    """The reason not to run it on empty inputs; empty if there is none."""
 
     def close(self) -> None:
         """Free what it holds, whoever holds it."""
@@ -206,7 +206,7 @@ def _is_empty(value: Held) -> bool:
 
 
 def _fatal(model: ModelLike) -> str:
-    """Why a model must not be run on empty inputs; empty if it may.  Its kernel ends the process, by SIGFPE."""
+    """The reason not to run a model on empty inputs, of which a kernel dies by SIGFPE; empty if there is none."""
     if isinstance(model, onnx.ModelProto | ir.Model):
         nodes = model.graph.node if isinstance(model, onnx.ModelProto) else model.graph
         for node in nodes:
