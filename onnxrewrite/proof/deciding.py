@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
+from onnxrewrite.proof.bounded_solver import solver_for
 from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.ieee_numbers import Bitwise
 from onnxrewrite.proof.index_terms import OutOfTime, Term, negated, plain
@@ -108,8 +109,7 @@ class Decider:
         return self._asked[key]
 
     def _checked(self, claim: Term, premises: Sequence[Term], seconds: float) -> bool:
-        solver = z3.Solver(ctx=self.encoding.domain.context)
-        solver.set("timeout", int(1000 * min(seconds, self.left())))
+        solver = self._solver(min(seconds, self.left()))
         solver.add(*self.encoding.premises, *premises, z3.Not(claim))
         found = solver.check()
         if found == z3.unsat:
@@ -118,14 +118,16 @@ class Decider:
         self.model = self._small_model(solver) if found == z3.sat else None
         return False
 
+    def _solver(self, seconds: float) -> Term:
+        return solver_for(self.encoding.domain.context, seconds)
+
     def _small_model(self, solver: Term) -> Term:
         """A model of sizes that are neither zero nor large, where there is one soon; else any.
 
         Each is asked of a solver of its own: z3 5.4 died of SIGSEGV in one that was asked again, with assumptions.
         """
         for low, high in ((1, 7), (1, 20), (0, 60)):
-            small = z3.Solver(ctx=self.encoding.domain.context)
-            small.set("timeout", int(1000 * _GUESS))
+            small = self._solver(_GUESS)
             small.add(*solver.assertions())
             small.add(*(c for size in self.sizes.values() for c in (size >= low, size <= high)))
             if small.check() == z3.sat:
@@ -141,8 +143,7 @@ class Decider:
 
     def consistent(self) -> bool:
         """False if the premises contradict each other, so that anything would follow."""
-        solver = z3.Solver(ctx=self.encoding.domain.context)
-        solver.set("timeout", int(1000 * min(_STEP, self.left())))
+        solver = self._solver(min(_STEP, self.left()))
         solver.add(*self.encoding.premises)
         return bool(solver.check() != z3.unsat)
 

@@ -6,6 +6,8 @@ import hashlib
 
 import z3
 
+from onnxrewrite.proof.bounded_solver import solver_for
+
 _END = "(reset)\n"
 _SECONDS = 20.0
 
@@ -21,8 +23,7 @@ def failing(script: str, digest: str | None = None) -> str:
         return "the script was changed: its digest does not fit"
     for number, goal in enumerate(filter(str.strip, script.split(_END)), 1):
         context = z3.Context()
-        solver = z3.Solver(ctx=context)
-        solver.set("timeout", int(1000 * _SECONDS))
+        solver = solver_for(context, _SECONDS)
         try:
             solver.from_string(goal)
         except z3.Z3Exception as error:
