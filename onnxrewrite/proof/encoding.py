@@ -32,6 +32,9 @@ from onnxrewrite.proof.domains import Reals
 from onnxrewrite.proof.index_terms import Integer, OutOfTime, Term, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
 
+_OF_ROWS = frozenset({"SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""Operators whose kernels refuse rows of nothing, of which their bodies say nothing."""
+
 
 class Reader:
     """Reads models into one encoding; inputs of one name are one tensor, sizes of one name are one size.
@@ -186,9 +189,8 @@ class Reader:
 
     def _by_body(self, call: Call, body: Term) -> Sequence[Tensor | None]:
         """By the operators of the standard that the body of an operator is made of."""
-        first = call.inputs[0] if call.inputs else None
-        if call.op_type.endswith("LayerNormalization") and first is not None and first.rank:
-            self.encoding.require_sizes(first.dims[-1:], "rows of nothing")
+        if call.op_type in _OF_ROWS:
+            self.encoding.require_sizes(call.tensor().dims[-1:], "rows of nothing")
         names = [f"in{k}" if t is not None else "" for k, t in enumerate(call.inputs)]
         outs = [f"out{k}" for k in range(len(call.known))]
         node = helper.make_node(call.op_type, names, outs, domain=call.domain, **_raw(call.attributes))

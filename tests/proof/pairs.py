@@ -212,6 +212,11 @@ SUBTLE = {
         "  v = ReduceMean(q, {1})  a = Add(v, 0.00001)  r = Sqrt(a)  f = Div(d, r)  g = Mul(f, s)  y = Add(g, b)",
         "float[n,m] x; float[m] s; float[m] b; y = LayerNormalization<epsilon=0.00001>(x, s, b)",
     ),
+    "rows of nothing, of which a body says nothing": (
+        "float[n,m] x; float[m] s; q = Mul(x, x)  v = ReduceMean(q, {1})  a = Add(v, 0.00001)  r = Sqrt(a)  f = Div(x, r)"
+        "  y = Mul(f, s)",
+        "float[n,m] x; float[m] s; y = SimplifiedLayerNormalization<axis=-1, epsilon=0.00001>(x, s)",
+    ),
     "a slope of zero that is NaN": (
         "float[n] x; y = Sub(x, x)",
         "float[n] x; s = Sum(x, x)  y = PRelu(0.0, s)",
