@@ -38,13 +38,13 @@ _KINDS: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDicti
 """Tensors do not change, and a weight is looked at for each rewrite that reads it."""
 
 
-def structure(before: ir.Model, after: ir.Model) -> str:
-    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names, weights,
-    and opsets that have the same operators."""
+def structure(before: ir.Model, after: ir.Model, *, by_kind: bool = True) -> str:
+    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names, weights
+    (unless these are not to be told by kind), and opsets that have the same operators."""
     numbers: dict[str, int] = {}
     lines = [json.dumps([v.metadata_props.get(ELEMENTS) for v in before.graph.inputs])]
     for side in (before, after):
-        printer = _Printer(side, numbers)
+        printer = _Printer(side, numbers) if by_kind else Printer(True, side.opset_imports)
         lines += [written_for(side.graph, side.opset_imports), *printer.graph(side.graph)]
         for function in sorted(side.functions.values(), key=lambda each: each.identifier()):
             lines += Printer(True, function.opset_imports).function(function)
