@@ -1,15 +1,15 @@
 """Proofs of rewrites at their places: both sides cut out as for a check, proved once for all sites that are alike.
 
 A site has numbers for its sizes, and weights of its own.  What is proved is more than that, where it can be: that both
-sides agree at any sizes, and with any weights of these dtypes and ranks, of which the site is one case.  It is also the
-shorter proof, for no sum is written out.
+sides agree at any sizes, and with any weights of these dtypes and ranks, of which the site is one case; or with any
+weights at these sizes.  It is also the shorter proof, for sums are not written out.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ _GENERAL = 3.0
 """Seconds to prove more than the site: on the golden models no such proof took half of one."""
 
 _MANY = 2**16
-"""Elements."""
+"""Constants of more elements are taken for weights unread."""
 
 
 @dataclass
@@ -64,10 +64,11 @@ class SiteProver:
         alike = f"{structure(before, after)}\n{sorted(assumes)}"
         if alike in self._unproved:
             return self._unproved[alike]
-        general = _general(before, after)
-        found = self._known_or_proved(general, assumes, _GENERAL) if general is not None else ""
-        if isinstance(found, str):
-            found = self._known_or_proved((before, after), assumes)
+        for general in _general(before, after):
+            found = self._known_or_proved(general, assumes, _GENERAL)
+            if isinstance(found, ProofRecord):
+                return found
+        found = self._known_or_proved((before, after), assumes)
         if isinstance(found, str):
             self._unproved[alike] = found
         return found
@@ -96,24 +97,43 @@ class SiteProver:
         return ProofRecord(found.domain, found.strength, len(found.goals), found.digest)
 
 
-def _general(before: ir.Model, after: ir.Model) -> Sides | None:
-    """The sides with names for weights and sizes, of which they are one case; None if they have none of these."""
+def _general(before: ir.Model, after: ir.Model) -> Iterator[Sides]:
+    """What the sides are one case of: the same with names for weights and sizes, then for weights alone."""
     named = before.clone(), after.clone()
-    weights = [_weights(side) for side in named]
+    has_weights = _name_weights(*named)
+    if any(_numbers(side) for side in named):
+        sized = named[0].clone(), named[1].clone()
+        _name_sizes(*sized)
+        yield sized
+    if has_weights:
+        yield named
+
+
+def _name_weights(before: ir.Model, after: ir.Model) -> bool:
+    """Make inputs of weights, equal ones the same; True if there are some."""
+    weights = [_weights(side) for side in (before, after)]
     first, second = (dict.fromkeys(found.values()) for found in weights)
     is_folded = not second.keys() <= first.keys()  # made of weights that the replacement no longer has
     names = {told: f"weight{n}" for n, told in enumerate(t for t in first if not is_folded or t in second)}
-    for side, found in zip(named, weights, strict=True):
+    for side, found in zip((before, after), weights, strict=True):
         _give(side, {value: names[told] for value, told in found.items() if told in names})
-    inputs = [value for side in named for value in side.graph.inputs]
-    dims = [d for value in inputs for d in value.shape or ()]
-    told = " ".join([*map(str, dims), *(value.metadata_props.get(ELEMENTS, "") for value in inputs)])
+    return bool(names)
+
+
+def _numbers(side: ir.Model) -> list[int]:
+    """The sizes of inputs that are numbers, but for those of one, which may be broadcast."""
+    return [d for value in side.graph.inputs for d in value.shape or () if isinstance(d, int) and d > 1]
+
+
+def _name_sizes(before: ir.Model, after: ir.Model) -> None:
+    """Give names to sizes that are numbers, equal ones the same, and none that is there."""
+    inputs = [*before.graph.inputs, *after.graph.inputs]
+    told = " ".join(f"{value.shape} {value.metadata_props.get(ELEMENTS, '')}" for value in inputs)
     word = next(w for w in (f"size{'_' * n}" for n in itertools.count()) if w not in told)
-    numbers = dict.fromkeys(d for d in dims if isinstance(d, int) and d > 1)
-    sizes: dict[object, str] = {d: f"{word}{n}" for n, d in enumerate(numbers)}
+    numbers = dict.fromkeys([*_numbers(before), *_numbers(after)])
+    names: dict[object, str] = {d: f"{word}{n}" for n, d in enumerate(numbers)}
     for value in inputs:
-        value.shape = value.shape and ir.Shape([sizes.get(d, d) for d in value.shape])
-    return named if names or sizes else None
+        value.shape = value.shape and ir.Shape([names.get(d, d) for d in value.shape])
 
 
 def _weights(side: ir.Model) -> dict[ir.Value, str]:
@@ -127,7 +147,7 @@ def _weights(side: ir.Model) -> dict[ir.Value, str]:
 
 
 def _is_varied(tensor: ir.TensorProtocol) -> bool:
-    """True if not all elements are equal; of many that is not asked, not to read them all."""
+    """True if not all elements are equal, or they are many."""
     if tensor.size > _MANY:
         return True
     elements = tensor.numpy().reshape(-1)

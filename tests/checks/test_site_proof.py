@@ -109,6 +109,23 @@ def test_a_number_that_matters_is_kept(prover: SiteProver) -> None:
     assert isinstance(prover.prove(before, after, ()), str)
 
 
+BIASED = """
+float[n,32] x
+float[32] b
+u = Reshape(x, {-1, 4, 8})
+v = Reshape(u, {-1, 32})
+y = Add(v, b)
+"""
+PLAIN = "float[n,32] x\nfloat[32] b\ny = Add(x, b)\n"
+
+
+def test_where_a_size_matters_and_no_weight_does_one_proof_is_of_all_weights(prover: SiteProver) -> None:
+    weights = _weight(0, 32), _weight(1, 32)
+    found = [prover.prove(_with_weights(BIASED, b=b), _with_weights(PLAIN, b=b), ()) for b in weights]
+    assert isinstance(found[0], ProofRecord)
+    assert found[0] == found[1]
+
+
 SCALED_TWICE = """
 float[n,5] x
 float[5] a
