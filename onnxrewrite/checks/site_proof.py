@@ -98,7 +98,7 @@ class SiteProver:
 
 
 def _general(before: ir.Model, after: ir.Model) -> Iterator[Sides]:
-    """What the sides are one case of: the same with names for weights and sizes, then for weights alone."""
+    """The cases of which the sides are one: with names for weights and sizes, then for weights alone."""
     named = before.clone(), after.clone()
     has_weights = _name_weights(*named)
     if any(_numbers(side) for side in named):
