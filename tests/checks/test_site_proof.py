@@ -10,6 +10,7 @@ from onnxrewrite.checks.likeness import structure
 from onnxrewrite.checks.site_proof import SiteProver
 from onnxrewrite.checks.site_record import ProofRecord
 from onnxrewrite.ir import text
+from onnxrewrite.proof import deciding
 from onnxrewrite.system.arrays import Array
 
 pytest.importorskip("z3")
@@ -18,6 +19,12 @@ pytest.importorskip("z3")
 @pytest.fixture
 def prover() -> SiteProver:
     return SiteProver()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proof takes long: what has none is asked for until the time is up."""
+    monkeypatch.setattr(deciding, "SECONDS", 2.0)
 
 
 def _with_weights(graph: str, **weights: Array) -> ir.Model:
@@ -47,6 +54,7 @@ y = Mul(u, w)
 """
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_proof_that_reads_weights_is_not_one_of_other_weights(prover: SiteProver) -> None:
     weight, other = _weight(0, 24), _weight(1, 24)
     sides = [(_with_weights(SCALED_BY, w=weight), _with_weights(TWICE_SCALED_BY, w=h / 2)) for h in (weight, other)]
@@ -140,6 +148,7 @@ y = Mul(x, a)
 """
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_a_weight_that_is_made_of_others_is_told_by_its_numbers(prover: SiteProver, factor: float) -> None:
     a, b = _weight(0, 5), np.array([2, 4, 2, 4, 8], np.float32)

@@ -167,10 +167,11 @@ class Elaborator:
         made = [name for node in text.nodes for name in node.outputs if name.text]
         valued = [d.name for d in (*(text.inputs or ()), *text.declarations) if d.value is not None]
         seen: set[str] = set()
-        for name in (*valued, *made):
-            if name.text in seen or (name in made and name.text in inputs):
-                self.fail("a second definition of this name", name)
-            seen.add(name.text)
+        for names, taken in ((valued, ()), (made, inputs)):
+            for name in names:
+                if name.text in seen or name.text in taken:
+                    self.fail("a second definition of this name", name)
+                seen.add(name.text)
         if is_inner:
             return
         for name in (*text.used().values(), *(d.name for d in text.outputs or ())):

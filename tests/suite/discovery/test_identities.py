@@ -13,7 +13,6 @@ from onnxrewrite.ir import text
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.ruletest.metamorphic.firing import Trial
-from onnxrewrite.suite.discovery import candidate_trial
 from onnxrewrite.suite.discovery.finding import KNOWN, NOT_WRITTEN, Finding
 from onnxrewrite.suite.discovery.graph_families import FAMILIES, Family, Form
 from onnxrewrite.suite.discovery.identity_search import PART, equations, search
@@ -112,12 +111,6 @@ def test_the_same_seed_gives_the_same_pairs():
 # -- rules -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What passes is not timed."""
-    monkeypatch.setattr(candidate_trial, "times", lambda *_, **__: [])
-
-
 def found(tmp_path: Path, of: Family, graphs: int, without: frozenset[str] = NO_RULES) -> list[Finding]:
     request = Request(without=without, count=8, graphs=graphs)
     return search(request, tmp_path, PART, [of])[1]
@@ -161,6 +154,7 @@ def test_what_fails_for_infinite_numbers_is_assumed_not_to_be_fed(tmp_path: Path
     assert "assumes=(Assumption.FINITE,)" in rules["Add", "Sub"].text
 
 
+@pytest.mark.usefixtures("untimed")
 def test_a_pattern_that_matches_what_it_becomes_is_no_rule(tmp_path: Path):
     """To the matcher, 1 / x and Reciprocal(x) are one."""
     rules = {(f.operators, f.substitute): f for f in found(tmp_path, family("Div Reciprocal", (1.0,)), graphs=10)}

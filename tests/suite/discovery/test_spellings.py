@@ -11,7 +11,6 @@ from discovery_models import driver_of, regions, saved
 from onnxrewrite.authoring.capture_checks import load_rule
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Stage
-from onnxrewrite.suite.discovery import candidate_trial
 from onnxrewrite.suite.discovery.corpus_search import discover
 from onnxrewrite.suite.discovery.enumeration import enumerate_regions
 from onnxrewrite.suite.discovery.finding import KERNELS, KNOWN, REGIONS
@@ -173,9 +172,8 @@ def test_operators_count_before_bytes():
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def corpus(tmp_path: Path, untimed: None) -> list[Path]:
     """Two exports of one module; what passes is not timed."""
-    monkeypatch.setattr(candidate_trial, "times", lambda *_, **__: [])
     return [saved(DEAR, tmp_path / "dear.onnx"), saved(CHEAP, tmp_path / "cheap.onnx")]
 
 
