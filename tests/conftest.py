@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import library
+import numpy as np
 import onnx
 import pytest
 from hypothesis import settings
@@ -53,6 +54,12 @@ def small_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.collect()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Numbers that are a test's own: what it draws does not hang on which tests ran before it."""
+    return np.random.default_rng(0)
 
 
 @pytest.fixture

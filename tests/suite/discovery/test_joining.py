@@ -14,8 +14,7 @@ from onnxrewrite.suite.discovery.result_fingerprint import Relation, alike, fing
 from onnxrewrite.suite.discovery.sampled_region import SampledRegion
 from onnxrewrite.suite.discovery.substitute import Inner, Operator, Parameter, Substitute, model_of, results_of
 
-RNG = np.random.default_rng(0)
-CUBE = RNG.standard_normal((2, 3, 4))
+CUBE = np.random.default_rng(0).standard_normal((2, 3, 4))
 
 
 def told(found: list[Hit]) -> set[tuple[str, str]]:
@@ -51,8 +50,8 @@ def test_relations(made: np.ndarray, wanted: Relation):
     assert found.scale == pytest.approx(wanted.scale)
 
 
-def test_what_has_one_fingerprint_and_no_relation():
-    shuffled = RNG.permutation(CUBE.ravel()).reshape(CUBE.shape)
+def test_what_has_one_fingerprint_and_no_relation(rng: np.random.Generator):
+    shuffled = rng.permutation(CUBE.ravel()).reshape(CUBE.shape)
     assert alike(fingerprint(CUBE), fingerprint(shuffled))
     assert relation(CUBE, shuffled) is None
     assert relation(np.arange(6), 2 * np.arange(6)) is None  # integers are not scaled

@@ -15,8 +15,6 @@ from onnxrewrite.suite.quantization import engine
 from onnxrewrite.suite.quantization.block_weights import at_levels, in_forms
 from onnxrewrite.suite.quantization.weight_format import EXACT, WeightFormat, candidates
 
-RNG = np.random.default_rng(0)
-
 
 def model(weights: dict[str, np.ndarray], nodes: str, outputs: str) -> onnx.ModelProto:
     made = onnx.parser.parse_model(
@@ -40,8 +38,10 @@ def run(source: object, **feeds: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("form", [f for f in candidates() if f.block <= 64], ids=str)
-def test_a_piece_at_a_time_is_the_same(form: WeightFormat, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = RNG.normal(size=(128, 24)).astype(np.float32)
+def test_a_piece_at_a_time_is_the_same(
+    form: WeightFormat, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    weight = rng.normal(size=(128, 24)).astype(np.float32)
     whole = engine.in_blocks("MatMul", weight, form)
     monkeypatch.setattr(engine, "_ELEMENTS", 1000)
     pieces = engine.in_blocks("MatMul", weight, form)
@@ -50,10 +50,10 @@ def test_a_piece_at_a_time_is_the_same(form: WeightFormat, monkeypatch: pytest.M
     assert len(list(engine._parts("MatMul", weight))) > 3
 
 
-def test_tables_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     form = WeightFormat(4, 16)
     for width in (32, 33):  # a byte holds two numbers, of two rows where these are odd
-        table = RNG.normal(size=(50, width)).astype(np.float32)
+        table = rng.normal(size=(50, width)).astype(np.float32)
         whole = engine.in_blocks("Gather", table, form)
         monkeypatch.setattr(engine, "_ELEMENTS", 200)
         pieces = engine.in_blocks("Gather", table, form)
@@ -62,8 +62,8 @@ def test_tables_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(whole.scales, pieces.scales)
 
 
-def test_products_and_tables_are_close_and_the_rest_is_the_same_object() -> None:
-    weights = {"w": RNG.normal(size=(48, 40)), "kept": RNG.normal(size=(48, 40)), "t": RNG.normal(size=(20, 32))}
+def test_products_and_tables_are_close_and_the_rest_is_the_same_object(rng: np.random.Generator) -> None:
+    weights = {"w": rng.normal(size=(48, 40)), "kept": rng.normal(size=(48, 40)), "t": rng.normal(size=(20, 32))}
     source = io.load(
         model(weights, "y = MatMul(x, w)  z = MatMul(x, kept)  g = Gather(t, i)", "float[rows,40] y, z, float[n,32] g")
     )
@@ -72,7 +72,7 @@ def test_products_and_tables_are_close_and_the_rest_is_the_same_object() -> None
     assert [n.op_type for n in source.graph] == ["MatMul", "MatMul", "Gather"]
     assert made.graph.initializers["kept"].const_value is source.graph.initializers["kept"].const_value
     assert not {"w", "t"} & set(made.graph.initializers)
-    feeds = {"x": RNG.normal(size=(3, 48)).astype(np.float32), "i": np.array([0, 19, 7])}
+    feeds = {"x": rng.normal(size=(3, 48)).astype(np.float32), "i": np.array([0, 19, 7])}
     exact, found = run(source, **feeds), run(made, **feeds)
     np.testing.assert_array_equal(exact["z"], found["z"])
     for name in ("y", "g"):
@@ -80,17 +80,17 @@ def test_products_and_tables_are_close_and_the_rest_is_the_same_object() -> None
         assert 1e-3 < error < 0.15, name
 
 
-def test_one_weight_in_two_forms_and_twice_in_one() -> None:
+def test_one_weight_in_two_forms_and_twice_in_one(rng: np.random.Generator) -> None:
     source = io.load(
         model(
-            {"w": RNG.normal(size=(48, 40))},
+            {"w": rng.normal(size=(48, 40))},
             "y = MatMul(x, w)  z = MatMul(x, w)  u = MatMul(x, w)",
             "float[rows,40] y, z, u",
         )
     )
     made = in_forms(source, {"n0": WeightFormat(4, 16), "n1": WeightFormat(8, 32), "n2": WeightFormat(4, 16, EXACT)})
     assert len(made.graph.initializers) == 4
-    feeds = {"x": RNG.normal(size=(3, 48)).astype(np.float32)}
+    feeds = {"x": rng.normal(size=(3, 48)).astype(np.float32)}
     exact, found = run(source, **feeds), run(made, **feeds)
     errors = {name: np.linalg.norm(exact[name] - found[name]) for name in ("y", "z", "u")}
     assert errors["z"] < errors["u"] / 4
@@ -99,11 +99,11 @@ def test_one_weight_in_two_forms_and_twice_in_one() -> None:
     np.testing.assert_array_equal(same["y"], same["u"])
 
 
-def test_weights_of_more_dimensions_give_results_of_as_many(tmp_path: Path) -> None:
-    source = io.load(model({"w": RNG.normal(size=(1, 1, 48, 40))}, "y = MatMul(x, w)", "float[1,1,rows,40] y"))
+def test_weights_of_more_dimensions_give_results_of_as_many(tmp_path: Path, rng: np.random.Generator) -> None:
+    source = io.load(model({"w": rng.normal(size=(1, 1, 48, 40))}, "y = MatMul(x, w)", "float[1,1,rows,40] y"))
     made = in_forms(source, {"n0": WeightFormat(8, 16)})
     io.save(made, tmp_path / "made.onnx")
-    feeds = {"x": RNG.normal(size=(3, 48)).astype(np.float32)}
+    feeds = {"x": rng.normal(size=(3, 48)).astype(np.float32)}
     exact, found = run(source, **feeds)["y"], run(tmp_path / "made.onnx", **feeds)["y"]
     assert exact.shape == found.shape == (1, 1, 3, 40)
     assert np.linalg.norm(exact - found) < 0.02 * np.linalg.norm(exact)

@@ -9,14 +9,14 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.suite.quantization import engine, gptq
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 
-RNG = np.random.default_rng(0)
 INNER, OUTER = 96, 24
 
 
 def reads(rows: int) -> np.ndarray:
     """What a product reads: of few directions, as activations are, and the same ones each time."""
+    rng = np.random.default_rng(rows)
     directions = np.random.default_rng(1).normal(size=(12, INNER))
-    return (RNG.normal(size=(rows, 12)) @ directions + 0.1 * RNG.normal(size=(rows, INNER))).astype(np.float32)
+    return (rng.normal(size=(rows, 12)) @ directions + 0.1 * rng.normal(size=(rows, INNER))).astype(np.float32)
 
 
 def unpacked(blocks: engine.Blocks, block: int) -> np.ndarray:
@@ -29,8 +29,8 @@ def unpacked(blocks: engine.Blocks, block: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("block", [16, 32, 64])  # six blocks, three, and one and a half
-def test_it_is_closer_than_rounding_to_nearest_on_other_rows(block: int) -> None:
-    weight, fitted, other = RNG.normal(size=(INNER, OUTER)).astype(np.float32), reads(400), reads(100)
+def test_it_is_closer_than_rounding_to_nearest_on_other_rows(block: int, rng: np.random.Generator) -> None:
+    weight, fitted, other = rng.normal(size=(INNER, OUTER)).astype(np.float32), reads(400), reads(100)
     errors = {}
     for algorithm, given in (("gptq", [fitted[:200], fitted[200:]]), ("nearest", [])):
         form = WeightFormat(4, block, algorithm=algorithm, symmetric=False)  # type: ignore[arg-type]
@@ -39,9 +39,9 @@ def test_it_is_closer_than_rounding_to_nearest_on_other_rows(block: int) -> None
     assert errors["gptq"] < 0.5 * errors["nearest"]
 
 
-def test_where_nothing_is_known_of_what_is_read_it_is_rounding_to_nearest() -> None:
+def test_where_nothing_is_known_of_what_is_read_it_is_rounding_to_nearest(rng: np.random.Generator) -> None:
     """White noise: no row makes up for another."""
-    weight, block = RNG.normal(size=(INNER, OUTER)), 32
+    weight, block = rng.normal(size=(INNER, OUTER)), 32
     numbers, scales, zeros = gptq.rounded(weight, [np.eye(INNER)], block)
     found = (numbers.reshape(-1, block, OUTER) - zeros.astype(float)[:, None]) * scales[:, None]
     exact = weight.reshape(-1, block, OUTER)
