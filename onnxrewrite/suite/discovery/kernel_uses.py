@@ -9,9 +9,10 @@ which attributes it gets, is enumerated within limits.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -223,9 +224,8 @@ def assignments(found: Schema, operands: Sequence[Operand]) -> Iterator[tuple[in
     """
     required = frozenset(i for i, o in enumerate(operands) if o.is_required)
     formals = _formals(found, len(operands))
-    if len(required) > len(formals):
-        return
-    yield from _assigned(formals, found.min_inputs, operands, required, (), {})
+    if len(required) <= len(formals):
+        yield from _Places(formals, found.min_inputs, operands).assigned(required, (), {})
 
 
 def _formals(found: Schema, count: int) -> list[Formal]:
@@ -236,45 +236,59 @@ def _formals(found: Schema, count: int) -> list[Formal]:
     return made
 
 
-def _assigned(
-    formals: Sequence[Formal],
-    least: int,
-    operands: Sequence[Operand],
-    missing: frozenset[int],
-    chosen: tuple[int | None, ...],
-    types: Mapping[str, ir.DataType],
-) -> Iterator[tuple[int | None, ...]]:
-    place = len(chosen)
-    if len(formals) - place < len(missing) or not _can_take(formals[place:], operands, missing):
-        return
-    if not missing and place >= least:
-        yield _trimmed(chosen)
-    if place == len(formals):
-        return
-    formal = formals[place]
-    last = max((i for i in chosen if i is not None), default=-1)
-    order = sorted(range(len(operands)), key=lambda i: (not operands[i].is_required, i in chosen, i < last, i))
-    choices: list[int | None] = [i for i in order if operands[i].is_required]
-    choices += [None] * (formal.optional and bool(missing))  # rather than a number, which seldom is an operand
-    for i in (*choices, *order[sum(o.is_required for o in operands) :]):
-        if i is None:
-            yield from _assigned(formals, least, operands, missing, (*chosen, None), types)
-            continue
-        dtype = operands[i].value.dtype
-        if i in chosen and not operands[i].is_constant:
-            continue
-        if dtype is None or type_string(dtype) not in formal.types or types.get(formal.type_var, dtype) != dtype:
-            continue
-        known = {**types, formal.type_var: dtype}
-        yield from _assigned(formals, least, operands, missing - {i}, (*chosen, i), known)
+@dataclass(frozen=True)
+class _Places:
+    """The inputs of an operator, of which some are required, and the operands that are to take their places."""
 
+    formals: Sequence[Formal]
+    least: int
+    operands: Sequence[Operand]
 
-def _can_take(formals: Sequence[Formal], operands: Sequence[Operand], missing: frozenset[int]) -> bool:
-    """True if for every operand that is missing there is an input of its dtype left."""
-    return all(
-        any(dtype is not None and type_string(dtype) in f.types for f in formals)
-        for dtype in (operands[i].value.dtype for i in missing)
-    )
+    def assigned(
+        self, missing: frozenset[int], chosen: tuple[int | None, ...], types: Mapping[str, ir.DataType]
+    ) -> Iterator[tuple[int | None, ...]]:
+        """The ways to go on from what is chosen, where some operands are missing and some type variables are known."""
+        place = len(chosen)
+        if not self._has_room(place, missing):
+            return
+        if not missing and place >= self.least:
+            yield _trimmed(chosen)
+        if place == len(self.formals):
+            return
+        variable = self.formals[place].type_var
+        for i in self._choices(place, chosen, is_free=bool(missing)):
+            if i is None:
+                yield from self.assigned(missing, (*chosen, None), types)
+                continue
+            dtype = self.operands[i].value.dtype
+            if dtype in self._taken[place] and types.get(variable, dtype) == dtype:
+                yield from self.assigned(missing - {i}, (*chosen, i), {**types, variable: dtype})
+
+    def _choices(self, place: int, chosen: tuple[int | None, ...], *, is_free: bool) -> list[int | None]:
+        """The operands for a place, the likeliest first; None, where it may be free, rather than a number, which seldom
+        is an operand."""
+        last = max((i for i in chosen if i is not None), default=-1)
+        open_ones = [i for i, o in enumerate(self.operands) if i not in chosen or o.is_constant]
+        order = sorted(open_ones, key=lambda i: (not self.operands[i].is_required, i in chosen, i < last, i))
+        required: list[int | None] = [i for i in order if self.operands[i].is_required]
+        none: list[int | None] = [None] * (self.formals[place].optional and is_free)
+        return [*required, *none, *order[len(required) :]]
+
+    @cached_property
+    def _taken(self) -> list[frozenset[ir.DataType]]:
+        """The dtypes of operands that each input takes."""
+        dtypes = {o.value.dtype for o in self.operands} - {None}
+        return [frozenset(d for d in dtypes if d is not None and type_string(d) in f.types) for f in self.formals]
+
+    def _has_room(self, place: int, missing: frozenset[int]) -> bool:
+        """True if of each dtype no more operands are missing than inputs from a place on take.
+
+        Else all orders of the operands for the first inputs are gone through before the last of them is seen to be one
+        too many.
+        """
+        counts = Counter(self.operands[i].value.dtype for i in missing)
+        left = self._taken[place:]
+        return len(missing) <= len(left) and all(sum(d in t for t in left) >= n for d, n in counts.items())
 
 
 def _trimmed(chosen: tuple[int | None, ...]) -> tuple[int | None, ...]:

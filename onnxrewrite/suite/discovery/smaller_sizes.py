@@ -42,9 +42,10 @@ class Smaller:
 def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: Iterable[int]) -> Iterator[Smaller]:
     """Smaller sizes to try: for all that are large, for those that constants speak of, for each alone, for none.
 
-    They are different ones, in the same order, even for even.  A size stays where a node has an attribute that divides
-    it, as the groups of a convolution or the window of a pool may, and where a constant counts to another number that
-    is no larger, as a slice may.  Where a view does not go with the sizes, it does not run.
+    They are different ones, in the same order, even for even, but what is joined has the sum of their sizes.  A size
+    stays where a node has an attribute that divides it, as the groups of a convolution or the window of a pool may, and
+    where a constant counts to another number that is no larger, as a slice may.  Where a view does not go with the
+    sizes, it does not run.
 
     Args:
         region: The region.
@@ -60,9 +61,10 @@ def smaller_sizes(region: Region, facts: Facts, fed: Iterable[ir.Value], named: 
     large = [s for s in sorted(sizes) if s > LARGE and not any(s % n == 0 for n in divisors)]
     large = [s for s in large if most is None or s < most]
     free = sorted({*range(_SMALLEST, LARGE + 1)}.difference(sizes))
+    sums = list(_sums(region, facts))
     told = [Smaller({})]
     for those in (large, [s for s in large if s in counted], *([s] for s in reversed(large))):
-        made = Smaller(_assigned(those, free))
+        made = Smaller(_added(_assigned(those, free), sums))
         if made not in told:
             told.append(made)
             yield made
@@ -76,6 +78,28 @@ def _assigned(large: Iterable[int], free: Iterable[int]) -> dict[int, int]:
         found = next((s for s in free if s > max(made.values(), default=0) and s % 2 == size % 2), None)
         if found is not None:
             made[size] = found
+    return made
+
+
+def _sums(region: Region, facts: Facts) -> Iterator[tuple[int, list[int]]]:
+    """Of each node that joins operands, the size of the result along its axis, and those that it is the sum of."""
+    for node in region.nodes:
+        whole = facts.shape(node.outputs[0])
+        if node.op_type in _JOINS and whole is not None:
+            axis = schema.attribute(node, "axis", facts.version(node))
+            shapes = [facts.shape(v) for v in node.inputs if v is not None]
+            joined = [s[axis] for s in shapes if s is not None and len(s) == len(whole)]
+            parts = [d for d in joined if isinstance(d, int)]
+            if isinstance(whole[axis], int) and sum(parts) == whole[axis]:
+                yield sum(parts), parts
+
+
+def _added(sizes: dict[int, int], sums: Iterable[tuple[int, list[int]]]) -> dict[int, int]:
+    """Sizes by those that they stand for, with what is joined of them, first what is joined first."""
+    made = dict(sizes)
+    for whole, parts in sums:
+        if any(part in made for part in parts):
+            made[whole] = sum(made.get(part, part) for part in parts)
     return made
 
 
@@ -95,6 +119,7 @@ def _constants(node: ir.Node, facts: Facts) -> Iterator[int]:
 
 
 _VIEWS = frozenset(operators("view"))
+_JOINS = frozenset(operators("join"))
 
 _COUNTS = (ir.DataType.INT32, ir.DataType.INT64)
 """The dtypes of shapes and places."""

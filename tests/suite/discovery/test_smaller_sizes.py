@@ -49,9 +49,16 @@ def test_a_constant_speaks_of_the_smaller_size():
     assert found.results[0].shape[1:] == (6, 18, 32)
 
 
-def test_where_sizes_add_up_another_one_is_smaller():
-    graph = "float[1,64,55,55] x; float[1,64,55,55] z; float[16,128,1,1] w; c = Concat<axis=1>(x, z)  y = Conv(c, w)"
-    assert shapes(graph) == [(1, 64, 17, 17), (1, 64, 17, 17), (16, 128, 1, 1)]
+def test_what_is_joined_has_the_sum_of_smaller_sizes():
+    graph = """float[1,64,55,55] x; float[1,48,55,55] z; float[16,112,1,1] w; float[9,176,1,1] v;
+        c = Concat<axis=1>(x, z)  d = Concat<axis=-3>(c, x)  a = Conv(c, w)  b = Conv(d, v)  y = Concat<axis=1>(a, b)"""
+    x, z, w, v = shapes(graph)
+    assert (x, z, w, v) == ((1, 20, 19, 19), (1, 18, 19, 19), (16, 38, 1, 1), (9, 58, 1, 1))
+
+
+def test_where_sizes_multiply_another_one_is_smaller():
+    graph = "float[2,64,9,9] x; float[5184,100] w; f = Flatten(x)  p = MatMul(f, w)  y = Relu(p)"
+    assert shapes(graph) == [(2, 64, 9, 9), (5184, 18)]
 
 
 def test_weights_that_are_integers_are_cut():
