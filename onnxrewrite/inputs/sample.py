@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import ml_dtypes
 import numpy as np
@@ -241,7 +241,13 @@ class Request:
 
     def says(self, pattern: str) -> bool:
         """True if the pattern is found in the input's name."""
-        return re.search(pattern, self.name) is not None
+        return _is_in(pattern, self.name)
+
+
+@lru_cache(maxsize=4096)
+def _is_in(pattern: str, name: str) -> bool:
+    """True if a pattern is found in a name: the same few are asked of the same few names for each value."""
+    return re.search(pattern, name) is not None
 
 
 _MASK = r"mask"
@@ -276,7 +282,7 @@ def booleans(r: Request) -> Mask:
         return np.asarray(_mask(r) == 0)
     if r.says(_MASK) and not r.says("masked_pos"):
         return np.asarray(_mask(r) == 1)
-    if int(np.prod(r.shape)) <= 1:
+    if math.prod(r.shape) <= 1:
         return np.full(r.shape, r.sample % 2 == 1)
     return np.asarray(r.rng.integers(0, 2, r.shape) == 1)
 
