@@ -27,7 +27,7 @@ from onnxrewrite.inputs.classes import (
     stream,
     truths,
 )
-from onnxrewrite.inputs.sample import Sampler
+from onnxrewrite.inputs.sample import Sampler, drawn
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import ELEMENTS
 from onnxrewrite.system.arrays import Array, Held, Outputs, is_tensor
@@ -72,23 +72,18 @@ def _varied(sampler: Sampler, spec: InputSpec, value: Array, values: str, turn: 
     """The values of one input turned into those of a class."""
     if is_data(spec):
         if values == MARKS:
-            return at_marks(value, _drawn(spec, turn), sampler.marks)
+            return at_marks(value, drawn(spec.name, turn), sampler.marks)
         if values == CANCELLING and turn % 2:
             own_marks = [m for m in sampler.marks if m not in (0.0, 1.0)] or [1.0]
-            return near_mark(value, _drawn(spec, turn), own_marks[turn // 2 % len(own_marks)])
+            return near_mark(value, drawn(spec.name, turn), own_marks[turn // 2 % len(own_marks)])
         return value if values == HUGE and sampler.has_sentinel else of_class(value, values)
     if sampler.is_number(spec) and values == HUGE:
         return sampler.extreme(spec, value, turn)
     if sampler.is_number(spec) and values == MARKS:
-        return at_marks(value, _drawn(spec, turn), sampler.marks)
+        return at_marks(value, drawn(spec.name, turn), sampler.marks)
     if spec.elem_type == onnx.TensorProto.BOOL:
         return truths(value, values)
     return masked(value, values) if is_float(spec) else value
-
-
-def _drawn(spec: InputSpec, turn: int) -> np.random.Generator:
-    """The random numbers of an input at a turn; few classes draw any, and it takes longer to seed them than to draw."""
-    return np.random.default_rng([turn, zlib.crc32(spec.name.encode())])
 
 
 def counted(value: Held) -> Held:

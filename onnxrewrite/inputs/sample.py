@@ -151,7 +151,7 @@ class Sampler:
     def extreme(self, spec: InputSpec, value: Array, turn: int) -> Array:
         """Values of one such input; without the least number where a quotient by -1 would stop the process."""
         own = zlib.crc32(spec.name.encode())
-        return extreme(value, np.random.default_rng([turn, own]), turn + own % 8, least=not self._divides)
+        return extreme(value, drawn(spec.name, turn), turn + own % 8, least=not self._divides)
 
     @cached_property
     def _divides(self) -> bool:
@@ -175,7 +175,7 @@ class Sampler:
         shape = shape_of(spec, binding)
         if math.prod(shape) > MOST:
             raise UsageError(f"input {spec.name}: {list(shape)} is too large to be made up; use --input or --dim")
-        rng = np.random.default_rng([self.seed, sample, zlib.crc32(spec.name.encode())])
+        rng = drawn(spec.name, self.seed, sample)
         if self._past[0] is not binding:
             self._past = binding, _past(self.specs, binding)
         request = Request(spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, self._past[1])
@@ -220,6 +220,17 @@ def _past(specs: Sequence[InputSpec], binding: Mapping[str, int]) -> int:
         if is_four and re.search(r"^past|past_key|cache", telling(spec.name)):
             return shape_of(spec, binding)[2]
     return 0
+
+
+def drawn(name: str, *numbers: int) -> np.random.Generator:
+    """The random numbers of an input: always the same for a name and some numbers, such as a seed."""
+    return np.random.default_rng(_seeded(*numbers, zlib.crc32(name.encode())))
+
+
+@lru_cache(maxsize=4096)
+def _seeded(*numbers: int) -> np.random.SeedSequence:
+    """What numbers are drawn from: to seed them takes longer than to draw those of a small input."""
+    return np.random.SeedSequence(numbers)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from onnxrewrite.checks.site import Dims
 from onnxrewrite.checks.site_inputs import concrete_elements, elements_of
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.inputs.bindings import Binding, InputSpec, shape_of
-from onnxrewrite.inputs.sample import CARE, Sampler
+from onnxrewrite.inputs.sample import CARE, Sampler, drawn
 from onnxrewrite.ir import custom
 from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.evaluate import NotApplicable, Ring, Run, Unlucky, Value
@@ -257,7 +256,7 @@ class _Check:
             raise NotApplicable(f"input {spec.name} is no tensor")
         shape = place.shape if spec.dims is None else shape_of(spec, place.binding)
         if ir.DataType(spec.elem_type).is_floating_point():
-            rng = np.random.default_rng([self.seed, number, zlib.crc32(spec.name.encode())])
+            rng = drawn(spec.name, self.seed, number)
             dtype = ir.DataType(spec.elem_type)
             return Ring(ring.random(rng, shape, _SMALL[self.order]), dtype, dtype)
         concrete = concrete_elements(self.elements.get(spec.name), place.binding)
