@@ -118,6 +118,8 @@ def discover(
     searched: dict[Part, Searched] = {}
     candidates: dict[Part, list[Finding]] = {}
     notes: list[str] = []
+    if progress is not None:
+        progress("search", 0, len(parts))
     for part, answer in _answers(asked, out / JOURNALS, parts, jobs, notes):
         if isinstance(answer, Died):
             told = f"the process that searched it {answer.how}"

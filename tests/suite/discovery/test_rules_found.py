@@ -289,8 +289,11 @@ def test_one_rule_of_several_models_is_one():
 def test_what_is_found_runs_as_a_plugin(tmp_path: Path):
     gelu = "float[b,s,512] x; d = Div(x, 1.41421354)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)"
     saved(gelu, tmp_path / "m.onnx")
-    found = discover([tmp_path / "m.onnx"], tmp_path / "rules", request(nodes=4, count=40))
+    steps: list[tuple[str, int, int]] = []
+    asked = request(nodes=4, count=40)
+    found = discover([tmp_path / "m.onnx"], tmp_path / "rules", asked, progress=lambda *step: steps.append(step))
     assert found.is_complete
+    assert steps == [("search", 0, 1), ("search", 1, 0)]  # the first before a search that may take minutes
     (name, file), *_ = found.files.items()
     rule = load_rule(tmp_path / "rules" / file, name)
     for example in rule.examples:
