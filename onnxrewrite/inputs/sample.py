@@ -229,7 +229,7 @@ def drawn(name: str, *numbers: int) -> np.random.Generator:
 
 @lru_cache(maxsize=4096)
 def _seeded(*numbers: int) -> np.random.SeedSequence:
-    """What numbers are drawn from: to seed them takes longer than to draw those of a small input."""
+    """The seed of some numbers: to make it takes longer than to draw what a small input holds."""
     return np.random.SeedSequence(numbers)
 
 
