@@ -128,7 +128,7 @@ def _sizes(place: Place, facts: Facts) -> set[int]:
     nodes = list(place.nodes.values())
     for value in dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None):
         found.update(d for d in facts.shape(resolve(value)) or () if isinstance(d, int))
-        if _is_index(resolve(value), facts):
+        if _may_be_sizes(resolve(value), facts):
             found.update(e for e in facts.elements(resolve(value)) or () if isinstance(e, int))
     for node in nodes:
         found.update(i for a in node.attributes.values() if a.name in _COUNTS for i in _whole(a))
@@ -161,9 +161,10 @@ def _small_sizes(sizes: set[int]) -> dict[int, int]:
     return found
 
 
-def _is_index(value: ir.Value, facts: Facts) -> bool:
-    dtype, rank = facts.dtype(value), facts.rank(value)
-    return dtype is not None and dtype.is_integer() and rank is not None and rank <= 1
+def _may_be_sizes(value: ir.Value, facts: Facts) -> bool:
+    """True for a value of a dtype and a rank that shapes and places have: a zero point of 12 is no size."""
+    rank = facts.rank(value)
+    return facts.dtype(value) in (ir.DataType.INT32, ir.DataType.INT64) and rank is not None and rank <= 1
 
 
 # ------------------------------------------------------------------------------------------------------ writing
@@ -275,7 +276,7 @@ class _Writer:
         array = tensor.numpy()[tuple(slice(0, d) for d in shape)]
         if factors is not None:
             array = np.asarray(math.prod(map(self._written, factors))).reshape(array.shape)
-        elif _is_index(value, self._facts):
+        elif _may_be_sizes(value, self._facts):
             array = np.array([self._sizes.get(int(e), int(e)) for e in array.ravel()], array.dtype).reshape(array.shape)
         elif is_float and array.size > 1:
             array = np.array([float(f"{e:.{_DIGITS}g}") for e in array.astype(np.float64).ravel()]).reshape(array.shape)

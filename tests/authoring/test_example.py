@@ -66,6 +66,16 @@ def test_sizes_that_do_not_fit_stay() -> None:
     assert "float[1,3,224,224] x;" in found.text
 
 
+def test_a_zero_point_is_no_size() -> None:
+    graph = (
+        "float[b,96,28,28] x; q = QuantizeLinear(x, 0.02, uint8 12)  d = DequantizeLinear(q, 0.02, uint8 12)"
+        "v = Div(d, 6.0)  r = QuantizeLinear(v, 0.03, uint8 12)  y = DequantizeLinear(r, 0.03, uint8 12)"
+    )
+    found = cut(graph, "x", "r")
+    assert found.text.startswith("float[b,6,4,4] x;")
+    assert found.text.count("uint8 12") == 3
+
+
 def test_vectors_are_written_out_in_two_digits() -> None:
     graph = "float[b,4] x; m = Mul(x, {0.98765, 1.0, -0.000012345, 3.0})  y = Tanh(m)"
     assert "Mul(x, {0.99, 1.0, -1.2e-5, 3.0})" in cut(graph, "x", "m").text
