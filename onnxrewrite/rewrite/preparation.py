@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -47,8 +48,8 @@ def prepared(model: ir.Model, rules: Iterable[Rule], target: Target, opset: int 
     Raises:
         UsageError: The model cannot be brought to that opset.
     """
-    named = {(call.domain, name) for rule in rules for call in _calls(rule) for name in call.op_types}
-    found = inlined(model, lambda domain, name: (domain, name) in named)
+    named = cache(lambda: {(c.domain, name) for rule in rules for c in _calls(rule) for name in c.op_types})
+    found = inlined(model, lambda domain, name: (domain, name) in named())  # most models ask for none
     notes = [*_inlining(found.functions)]
     if opset is not None:
         return Prepared(in_opset(found.model, opset), tuple(notes), None)
