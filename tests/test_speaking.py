@@ -54,6 +54,7 @@ def test_it_speaks_as_it_did() -> None:
     assert said(speaking.MODEL, 32) == EXPECTED["greedy"]
 
 
+@pytest.mark.slow
 def test_rewritten_it_says_the_same() -> None:
     found = rw.apply(speaking.MODEL, lower="fused")
     assert found.trace.counts()["rotary"] == 12

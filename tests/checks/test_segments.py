@@ -261,6 +261,7 @@ def _built(nodes: list[tuple[str, list[int]]]) -> onnx.ModelProto:
     return ir.to_proto(text.parse(source))
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_whatever_the_graph(drawn: tuple[list[tuple[str, list[int]]], int, str]) -> None:
     """Segments compute what the whole computes; and where they are equal, so are the wholes."""

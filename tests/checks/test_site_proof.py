@@ -54,6 +54,7 @@ y = Mul(u, w)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_proof_that_reads_weights_is_not_one_of_other_weights(prover: SiteProver) -> None:
     weight, other = _weight(0, 24), _weight(1, 24)
@@ -148,6 +149,7 @@ y = Mul(x, a)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_a_weight_that_is_made_of_others_is_told_by_its_numbers(prover: SiteProver, factor: float) -> None:

@@ -29,6 +29,7 @@ def test_the_options_are_those_of_the_library() -> None:
     assert {each.value for each in Bits} < set(get_args(Weights))
 
 
+@pytest.mark.slow
 def test_weights_in_few_bits_are_judged_by_tokens(cli: Callable, net: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "texts.npy", np.random.default_rng(0).integers(3, 96, (8, 12)))
     arguments = ("--context", 64, "--eos", 2, "--tokens", 4, "--weights", "int4", "--threads", 1)

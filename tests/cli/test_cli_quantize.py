@@ -160,6 +160,7 @@ def test_weights_of_the_model_are_not_overwritten(refused: Callable[..., str], t
     assert "the weights of the model lie there" in refused("quantize", path, "-o", tmp_path / "m.onnx.data")
 
 
+@pytest.mark.slow
 def test_a_bad_calibration_is_refused(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it is calibrated on is a thousandth of what it is judged on."""
     folder = model.parent

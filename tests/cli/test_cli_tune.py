@@ -93,6 +93,7 @@ def test_a_file_without_a_key_or_of_nothing_is_refused(folder: Path, capsys: pyt
         assert why in line
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_file_measures_nothing_and_may_do_several_at_a_time(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

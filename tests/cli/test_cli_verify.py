@@ -199,6 +199,7 @@ def odd(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_no_rule_costs_the_verdict_of_another(cli, odd, tmp_path):
     report = tmp_path / "report.json"
     done = cli("verify", *FOUND, "--rules", odd, "--count", 5, "--jobs", 2, "--json", report)
@@ -213,6 +214,7 @@ def test_no_rule_costs_the_verdict_of_another(cli, odd, tmp_path):
     assert "boom" in cli("verify", "raises", "--rules", odd, "--count", 5).out
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_right_within_its_guards_is_so_if_it_aborts_without_them(cli, odd, tmp_path):
     found = cli("verify", "aborts-unguarded", "--rules", odd, "--count", 60)
     assert (tmp_path / "aborted").exists()

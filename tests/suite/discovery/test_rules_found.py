@@ -237,6 +237,7 @@ def test_a_region_whose_process_died_is_left_out(tmp_path: Path):
     assert found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "graph",
     [

@@ -161,6 +161,7 @@ def test_giving_back_what_the_ranking_names_recovers_quality() -> None:
     assert best.worst.snr > worst.worst.snr + 2
 
 
+@pytest.mark.slow
 def test_search_keeps_as_few_in_float_as_pass(variants: Candidates, ranked: Sensitivity, monkeypatch: Any) -> None:
     monkeypatch.setattr(searching._Search, "_try_in_float", lambda *_: None)  # which is decided by timing
     quality = variants.quality(ranked.names[:2]).worst.snr

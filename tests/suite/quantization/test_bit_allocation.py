@@ -92,6 +92,7 @@ def test_the_whole_keeps_its_limits() -> None:
     assert any("of the products' time" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_where_nothing_may_be_lost_all_stays_in_float() -> None:
     found = quantize(scores(), mixed(max_divergence=0), data=data(2), threads=1)
     assert not found.nodes
