@@ -71,8 +71,9 @@ def cut(
         The example, at small sizes if it runs at these; None if the rule's pattern is not found in it.
     """
     opset = facts.opset_imports.get("", 1)
-    small = _small_sizes(_sizes(place, facts))
-    texts = [_Writer(place, facts, names, sizes, keeps_products).text() for sizes in (small, {})]
+    sizes = _sizes(place, facts)
+    choices: tuple[dict[int, int], ...] = _small_sizes(sizes), _small_sizes(sizes - _products_of_small(sizes)), {}
+    texts = [_Writer(place, facts, names, choice, keeps_products).text() for choice in choices]
     matching = [text for text in texts if _matches(rule, text, opset)]
     running = next((text for text in matching if _runs(text, opset)), None)
     if running is not None:
@@ -159,6 +160,12 @@ def _small_sizes(sizes: set[int]) -> dict[int, int]:
             found[size] = next((n for n in multiples if n not in used), size)
         used.add(found[size])
     return found
+
+
+def _products_of_small(sizes: set[int]) -> set[int]:
+    """The products of two sizes that stay, as the 49 rows of seven by seven patches."""
+    small = [size for size in sizes if size <= _SMALL]
+    return {one * other for one in small for other in small}
 
 
 def _may_be_sizes(value: ir.Value, facts: Facts) -> bool:

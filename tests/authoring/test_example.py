@@ -66,6 +66,18 @@ def test_sizes_that_do_not_fit_stay() -> None:
     assert "float[1,3,224,224] x;" in found.text
 
 
+def test_a_product_of_sizes_that_stay_stays_where_a_view_parts_it() -> None:
+    graph = (
+        "float[1,49,384] x; a = Relu(x)  r = Reshape(a, {1, 7, 7, 384})"
+        "t = Transpose<perm=[0,2,1,3]>(r)  e = MatMul(t, float[384,384] ~)  y = Tanh(e)"
+    )
+    assert cut(graph, "x", "e").text.splitlines()[:3] == [
+        "float[1,49,4] x;",
+        "weight = float[4,4] ~",
+        "relu = Relu(x)",
+    ]
+
+
 def test_a_zero_point_is_no_size() -> None:
     graph = (
         "float[b,96,28,28] x; q = QuantizeLinear(x, 0.02, uint8 12)  d = DequantizeLinear(q, 0.02, uint8 12)"
