@@ -163,6 +163,7 @@ def test_a_broken_model_is_told(cli, model):
     assert "broken.onnx" in done.out
 
 
+@pytest.mark.slow
 def test_several_modes(cli, model):
     asked = "--by", "regions", "--by", "identities", "--nodes", 2, "--graphs", 8, "--count", 8
     done = cli("discover", "m.onnx", "-o", "rules", *asked, "--budget", 0)

@@ -27,6 +27,7 @@ def zoo(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.slow
 def test_a_zoo(cli, zoo, tmp_path):
     (zoo / "text.onnx").write_text("hello", encoding="utf-8")
     before = {p: p.read_bytes() for p in zoo.rglob("*") if p.is_file()}
@@ -83,6 +84,7 @@ NOTHING = Rule("relu-nothing", Stage.CANONICALIZE, op.Relu(x), to_nothing)
 """
 
 
+@pytest.mark.slow
 def test_a_rule_that_crashes_or_is_wrong(cli, zoo):
     crash, wrong = zoo / "crash.py", zoo / "wrong.py"
     crash.write_text(CRASHING.replace("ACTION", "os._exit(7)"))

@@ -46,6 +46,7 @@ def exported(capsys: pytest.CaptureFixture[str]) -> None:
 FILE = ("--measurements", "m.jsonl", "--signed-by", "k.pub")
 
 
+@pytest.mark.slow
 def test_measurements_travel(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     exported(capsys)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "there"))
@@ -61,6 +62,7 @@ def test_measurements_travel(folder: Path, capsys: pytest.CaptureFixture[str], m
     assert "say what is forgotten" in told(capsys, "tune", "forget", status=2)
 
 
+@pytest.mark.slow
 def test_with_a_file_nothing_is_measured_and_bytes_are_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def here(monkeypatch):
     monkeypatch.setattr(many, "in_workers", lambda work, tasks, count: ((task, work(task)) for task in tasks))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_file_of_rules(cli, good):
     done = cli("verify", good, "--jobs", 1)

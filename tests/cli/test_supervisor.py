@@ -158,6 +158,7 @@ def test_limits_that_are_none(option, value, said, refused, relu):
     assert refused("inspect", relu, option, value) == f"onnxrewrite: {said}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is the system's")
 def test_too_little_memory_is_said_in_one_line(tmp_path):
     inputs = ", ".join(f"float[100000000] x{i}" for i in range(4))

@@ -151,6 +151,7 @@ def terms(draw: st.DrawFn) -> Term:
     return made[-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(terms(), min_size=1, max_size=6), graphs())
 def test_the_tree_finds_what_the_oracle_finds(patterns: list[Term], graph: str) -> None:

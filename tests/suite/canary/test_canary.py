@@ -150,6 +150,7 @@ def test_versions_that_are_none(version: str) -> None:
         ort_environments.python_with(version)
 
 
+@pytest.mark.slow
 def test_an_index_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -260,6 +260,7 @@ def test_a_torn_line_is_none(tmp_path: Path):
     assert Journal(tmp_path / "j.jsonl").searched == Searched("m.onnx", 3)
 
 
+@pytest.mark.slow
 def test_no_time_is_left(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
     searched, found = search(request(deadline=0.0), tmp_path / "j", Part.of_model(model))

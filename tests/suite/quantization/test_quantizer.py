@@ -180,6 +180,7 @@ def test_the_same_bytes_twice(settings: QuantizeSettings) -> None:
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
 
 
+@pytest.mark.slow
 def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     """onnxruntime.quantization goes through sets of names."""
     onnx.save(conv(), tmp_path / "m.onnx")

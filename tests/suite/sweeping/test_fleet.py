@@ -121,6 +121,7 @@ def test_what_the_system_killed_is_tried_again(zoo: Callable[..., Path]) -> None
     assert runs() == ["crash", "flaky", "flaky", "good"]
 
 
+@pytest.mark.slow
 def test_attempts_by_reason(zoo: Callable[..., Path]) -> None:
     zoo("flaky", "crash")
     swept = rw.deploy.sweep("zoo", work(), "out", retry=["memory=0", "crash=2"])
