@@ -85,8 +85,8 @@ def _sums(region: Region, facts: Facts) -> Iterator[tuple[int, list[int]]]:
     """Of each node that joins operands, the size of the result along its axis, and those that it is the sum of."""
     for node in region.nodes:
         whole = facts.shape(node.outputs[0])
-        if node.op_type in _JOINS and whole is not None:
-            axis = schema.attribute(node, "axis", facts.version(node))
+        axis = schema.attribute(node, "axis", facts.version(node)) if node.op_type in _JOINS else None
+        if isinstance(axis, int) and whole is not None:
             shapes = [facts.shape(v) for v in node.inputs if v is not None]
             joined = [s[axis] for s in shapes if s is not None and len(s) == len(whole)]
             parts = [d for d in joined if isinstance(d, int)]
