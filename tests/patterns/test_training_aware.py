@@ -139,12 +139,14 @@ def test_weights_in_float_are_as_good_as_integers(tmp_path: Path, activations: s
 def of_the_prepared_graph() -> onnx.ModelProto:
     """What PyTorch's ``prepare_qat_pt2e`` makes of a convolution after a pad, and two linear layers: no result of a
     linear layer is quantized, weights are turned behind DequantizeLinear, biases are floats, and what two observers saw
-    has two scales."""
+    has two scales.
+
+    Weights have seven bits: where a processor adds pairs of products in 16 bits, the sum of more saturates."""
     rng = np.random.default_rng(0)
     weights: dict[str, Any] = {
-        "k": rng.integers(-127, 128, (32, 16, 3, 3)).astype(np.int8),
-        "w": rng.integers(-127, 128, (64, 32)).astype(np.int8),
-        "v": rng.integers(-127, 128, (10, 64)).astype(np.int8),
+        "k": rng.integers(-63, 64, (32, 16, 3, 3)).astype(np.int8),
+        "w": rng.integers(-63, 64, (64, 32)).astype(np.int8),
+        "v": rng.integers(-63, 64, (10, 64)).astype(np.int8),
         "pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]),
         "zero": np.uint8(0),
         "middle": np.uint8(128),
