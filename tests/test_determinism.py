@@ -52,6 +52,7 @@ def told(seeds: list[int], asked: list[str], at_once: int = 3) -> list[list[str]
     return printed
 
 
+@pytest.mark.slow
 def test_two_processes_two_hash_seeds_the_same_bytes() -> None:
     asked = ["off:bert_dynamo", "fast:bert_dynamo"]
     printed = told([0, 4242], asked)

@@ -130,6 +130,7 @@ def assert_kept(number: int, moves: int) -> None:
                 np.testing.assert_allclose(new, old, rtol=0, atol=tolerance * largest)
 
 
+@pytest.mark.slow
 @given(numbers)
 @examples(60)
 def test_damaged_models(number: int) -> None:

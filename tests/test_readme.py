@@ -111,6 +111,7 @@ def test_everything_can_be_imported_at_once() -> None:
     assert set(onnxrewrite.__all__) <= names.keys()
 
 
+@pytest.mark.slow
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
     api, rule, sets = blocks("python")
@@ -161,6 +162,7 @@ def test_links(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.slow
 def test_conflict(checkout: Path) -> None:
     (told,) = re.findall(r"`([^`]* was chosen over [^`]*)`", TEXT)
     assert f"\n  {told}\n" in run("onnxrewrite apply golden_models/bert/model.onnx --dry-run -v --check off", checkout)

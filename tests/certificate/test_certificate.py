@@ -141,6 +141,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(plain().keys() - {"certificate"})), JSON)
 def test_any_other_value_is_refused_or_is_one(tmp_path_factory: pytest.TempPathFactory, key: str, value: Any) -> None:
     """Somebody who knows how to make the digest fit can write anything."""

@@ -39,6 +39,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "m.onnx"
 
 
+@pytest.mark.slow
 def test_what_is_known_is_told(cli, model):
     done = cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8)
     assert done.code == 0, done.err
@@ -47,6 +48,7 @@ def test_what_is_known_is_told(cli, model):
     assert not list(Path("rules").glob("*.py"))
 
 
+@pytest.mark.slow
 def test_a_page_tells_of_all(cli, model):
     assert cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8, "-q").code == 0
     page = Path("rules/discover.html").read_text()
@@ -143,6 +145,7 @@ def lines() -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_in_one_line(cli, model):
     done = cli("discover", "m.onnx", "-o", "rules", "--nodes", 2, "--count", 8, "--quiet")
     assert done.out == "1 model: 1 known\n"

@@ -149,6 +149,7 @@ def test_nothing_on_stderr_where_no_cache_can_be_written(gelu):
 # -------------------------------------------------------------------------------------------- pipes, signals
 
 
+@pytest.mark.slow
 def test_no_colour_and_no_bar_in_a_pipe(gelu):
     done = run("apply", gelu, env={**os.environ, "TERM": "xterm-256color"})
     assert done.returncode == 0
@@ -186,10 +187,12 @@ def test_colour_and_bar_on_a_terminal(gelu):
     assert "gelu-erf" in out
 
 
+@pytest.mark.slow
 def test_quiet_on_a_terminal_has_no_bar(gelu, tmp_path):
     assert on_terminal("apply", gelu, "-q") == (0, f"{tmp_path}/gelu.opt.onnx\r\n")
 
 
+@pytest.mark.slow
 def test_the_reader_goes_away(gelu, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)

@@ -124,6 +124,7 @@ def test_a_model_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.Captur
     assert "does not open in ONNX Runtime" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_first_look(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["optimize", str(model), "--quick", "-o", str(tmp_path / "out"), "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -67,6 +67,7 @@ def test_a_set_begins_with_what_its_file_says(cli):
         assert f"\n{name}\n" in done.out
 
 
+@pytest.mark.slow
 def test_every_rule_and_every_set_has_a_page():
     library = registry.load()
     for name in [*(rule.name for rule in library), *library.sets]:

@@ -223,6 +223,7 @@ def test_a_rule_that_is_right_within_its_guards_is_so_if_it_aborts_without_them(
     assert "a process that tried it without its guards died of SIGABRT" in found.out
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_at_once(odd, tmp_path):
     command = [sys.executable, "-m", "onnxrewrite", "verify", "hangs", "--rules", str(odd)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

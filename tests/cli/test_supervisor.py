@@ -136,6 +136,7 @@ def test_the_child_ends_with_its_parent(relu, tmp_path):
     assert not Path(f"/proc/{child}").exists()
 
 
+@pytest.mark.slow
 def test_what_runs_too_long_is_not_checked_and_that_is_said(endless, tmp_path):
     done = subprocess.run(
         command("apply", endless, "-o", tmp_path / "out.onnx", "--run-limit", "0.5"), capture_output=True, text=True

@@ -153,6 +153,7 @@ def test_the_table_of_another_device_decides_for_a_target_that_is_not_here(tmp_p
     assert result.speed.ratio.median == pytest.approx(4 / 10)
 
 
+@pytest.mark.slow
 def test_the_same_model_and_cost_give_the_same_bytes(by_bytes: rw.Result) -> None:
     again = rw.apply(BERT, cost="bytes", check="off", lower="fastest")
     assert again.to_proto().SerializeToString() == by_bytes.to_proto().SerializeToString()

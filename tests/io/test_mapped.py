@@ -82,6 +82,7 @@ def test_nothing_is_copied(file: Path) -> None:
     assert file.read_bytes()[place[1] :].startswith(tensor.numpy().tobytes())
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_read_as_before(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

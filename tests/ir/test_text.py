@@ -591,6 +591,7 @@ class TestPrint:
         assert print_model(one, canonical_names=True) != print_model(other, canonical_names=True)
         assert "v4 = Add(v2, v3)" in print_model(one, canonical_names=True)
 
+    @pytest.mark.slow
     def test_same_text_under_any_hash_seed(self):
         code = (
             f"from onnxrewrite.ir.text import parse, print_model; m = parse({FULL!r});"

@@ -150,6 +150,7 @@ def test_an_attribute_that_no_rule_has_considered_is_seen_in_every_layer() -> No
     assert found.overlooked({call: frozenset({"axis"})}) is None  # type: ignore[dict-item]
 
 
+@pytest.mark.slow
 def test_hundreds_of_layers_are_found() -> None:
     (found,) = matches(LAYERS, stack(200), "v200")
     assert len(found.layers(LAYERS)) == 200

@@ -79,6 +79,7 @@ def chains(draw: st.DrawFn) -> tuple[str, str]:
     return dtype, f"{dtype}[n,m] q; " + "  ".join(lines)
 
 
+@pytest.mark.slow
 @given(chains())
 @settings(max_examples=150, deadline=None)
 def test_chains_of_steps_keep_their_bits(chain: tuple[str, str]) -> None:

@@ -506,6 +506,7 @@ def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 random_graph = functools.partial(settings, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @random_graph(max_examples=150)
 @given(st.data())
 def test_any_graph_computes_the_same_bits_with_no_more_transposes(data: st.DataObject) -> None:

@@ -527,6 +527,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     return list(session.run(None, feeds))
 
 
+@pytest.mark.slow
 @given(graphs(), st.lists(st.sampled_from(SAFE), unique=True, max_size=len(SAFE)), st.booleans())
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_rules_on_random_graphs(graph: str, rules: list[Rule], condition: bool) -> None:
@@ -545,6 +546,7 @@ def test_random_rules_on_random_graphs(graph: str, rules: list[Rule], condition:
     assert io.to_bytes(again.model) == io.to_bytes(driver.model)
 
 
+@pytest.mark.slow
 @given(graphs(), st.lists(st.sampled_from(SAFE), unique=True, min_size=1, max_size=len(SAFE)))
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_one_stage_leaves_nothing_for_a_second_round(graph: str, rules: list[Rule]) -> None:

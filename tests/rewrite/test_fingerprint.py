@@ -88,6 +88,7 @@ def test_modules_of_the_library() -> None:
     assert set(found) == {"onnxrewrite_patterns.conv_batchnorm", "onnxrewrite_patterns.linear_layers"}
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process() -> None:
     script = (
         "from onnxrewrite.rewrite import registry, fingerprint as f\n"

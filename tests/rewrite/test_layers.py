@@ -95,6 +95,7 @@ def test_equal_layers_are_searched_once(monkeypatch: pytest.MonkeyPatch, counted
     assert trace.counts()["transpose-transpose"] or trace.counts()["transpose-motion"]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, database=None)
 @given(st.integers(0, 2**32))
 def test_other_layers_among_equal_ones(number: int) -> None:
@@ -109,6 +110,7 @@ def test_other_layers_among_equal_ones(number: int) -> None:
         both(stack(layers, weights=weights), patch)
 
 
+@pytest.mark.slow
 def test_a_transformer(monkeypatch: pytest.MonkeyPatch, counted: Counter[bool]) -> None:
     both(graphs.transformer(64 * LAYERS), monkeypatch)
     assert counted[True] > 300

@@ -86,6 +86,7 @@ def test_a_short_loop_of_constants_is_computed():
     assert found.tolist() == [32.0]
 
 
+@pytest.mark.slow
 def test_results_do_not_hold_the_memory_that_they_were_computed_in():
     """The arena of the computation has a gigabyte: results that stayed in it would fill it up."""
     model = text.parse("y = Expand(1.0, {1000, 1000})", opset=17)
@@ -94,6 +95,7 @@ def test_results_do_not_hold_the_memory_that_they_were_computed_in():
     assert sum(array.nbytes for array in found) > 2**30
 
 
+@pytest.mark.slow
 def test_all_rewrites_together_add_no_more_than_so_much():
     """Each constant is small enough, and there are many."""
     lines = [f"c{i} = Expand({i}.5, {{1000, 1000}})  a{i} = Add({f'a{i - 1}' if i else 'x'}, c{i})" for i in range(80)]

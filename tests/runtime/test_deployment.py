@@ -95,6 +95,7 @@ def test_anything_that_can_be_said_comes_back_in_its_order(options: Deployment) 
         ),
     )
 )
+@pytest.mark.slow
 def test_rubbish_never_raises(data: Any) -> None:
     found, _ = refused(data)
     assert Deployment.parse(found.text(), pytest.fail) == found

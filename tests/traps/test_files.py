@@ -743,6 +743,7 @@ def test_disk_full_between_the_two_files(tmp_path, capsys, monkeypatch):
     assert listing(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_file_size_limit(tmp_path):
     """Disk full, by the system's own limit in a process of its own: input intact, no half file."""
     model = proto(f"float[n,256] x; w = float[256,256] ~  h = MatMul(x, w)  {gelu('h', 'y')}")

@@ -44,6 +44,10 @@ def rule(pattern: object, rewrite: object, *examples: str, **settings: object) -
     return Rule("tried", Stage.CANONICALIZE, pattern, rewrite, made, **settings)  # type: ignore[arg-type]
 
 
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+"""Graphs of one are enough for the quick tests."""
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few graphs are grown: of a rule that never fires, all of them are."""
@@ -215,6 +219,7 @@ def test_a_pattern_of_which_nothing_is_made_says_why(name: str) -> None:
     assert any(told.startswith(reason) for told in found.refusals), found.refusals
 
 
+@pytest.mark.slow
 def test_refusals_are_counted_by_what_they_say() -> None:
     def even(m: Match, build: Builder) -> Value:
         """relu(relu(x)) ⟶ relu(x), for ranks that are no matrix."""
@@ -250,6 +255,7 @@ def test_a_rule_that_changes_the_graph_by_itself_is_refuted() -> None:
     assert (found.reason, found.counterexample) == ("the rule itself changed the inputs of a node", None)
 
 
+@pytest.mark.slow
 def test_a_rule_that_only_known_ranks_keep_right_is_refuted() -> None:
     """Where both ranks are known, the engine sees that the result would lose an axis."""
     pattern = op.Mul(op.Unsqueeze(x, axes=(0,)), y)
@@ -266,6 +272,7 @@ def test_a_rule_that_only_known_ranks_keep_right_is_refuted() -> None:
     assert verdict(rule(pattern, ranked, example), 60).passed
 
 
+@pytest.mark.slow
 def test_so_is_one_that_only_known_sizes_keep_right() -> None:
     """Numbers are the same for any y, and sizes where y is not larger."""
     i, j, k = (Var(name, dtype=INTS) for name in "ijk")
@@ -282,7 +289,7 @@ def test_so_is_one_that_only_known_sizes_keep_right() -> None:
     assert "shape" in found.reason
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: int) -> None:
     """ONNX Runtime normalizes no row of nothing; beside the weights of the example, and along the first two of three
     axes, none is."""
@@ -307,7 +314,7 @@ def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: in
     assert "must be at least 1, got 0" in found.reason
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("has_matrix", [False, True])
 def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(has_matrix: bool, seed: int) -> None:
     """Beside a weight of one number the last axis may be empty, also where a matrix tells its size, which is no number
@@ -337,6 +344,7 @@ def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(has_m
     assert "must be at least 1, got 0" in found.reason
 
 
+@pytest.mark.slow
 def test_a_rule_of_a_kernel_that_dies_of_what_is_empty_is_tried() -> None:
     """ONNX Runtime's Einsum ends the process where there are no heads, and broadcasts a size of one."""
     q, k = Var("q", dtype=FLOATS), Var("k", dtype=FLOATS)
@@ -373,6 +381,7 @@ def test_what_another_rule_does_is_not_its_fault() -> None:
     assert fuzz(bad, [right, bad], count=10).reason == "the rule itself changed an operator"
 
 
+@pytest.mark.slow
 def test_an_assumption_is_told_and_not_tested() -> None:
     """max(x, -inf) is x unless x is NaN and the runtime's Max forgets it."""
     forgets = rule(op.Sub(x, x), lambda m, b: b.Mul(m[x], np.float32(0.0)), "float[3] x; y = Sub(x, x)")
@@ -414,6 +423,7 @@ def test_a_guard_that_is_never_needed_is_told() -> None:
     assert any("it is no matrix" in warning for warning in found.warnings), found.warnings
 
 
+@pytest.mark.slow
 def test_a_guard_that_is_needed_is_not_told() -> None:
     def careful(m: Match, build: Builder) -> Value:
         """tanh(c·x) ⟶ tanh(x) for c = 1."""

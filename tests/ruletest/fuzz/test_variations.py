@@ -102,11 +102,13 @@ def named(name: str) -> list[ir.Model]:
     return [s.model for s in starts(rule, LIBRARY)]
 
 
+@pytest.mark.slow
 def test_every_operator_that_a_pattern_takes_has_its_turn() -> None:
     operators = {n.op_type for m in named("pad-into-max-pool") for n in m.graph}
     assert {"Relu", "Sigmoid", "Abs", "Exp", "Clip"} <= operators
 
 
+@pytest.mark.slow
 def test_examples_are_also_in_other_dtypes_and_sizes() -> None:
     inputs = [v for m in named("transpose-transpose") for v in m.graph.inputs]
     assert {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.BOOL} <= {v.dtype for v in inputs}
@@ -120,6 +122,7 @@ def test_every_attribute_is_off_its_default_once() -> None:
         assert any(c.startswith(f"{name} of ") for c in changes), name
 
 
+@pytest.mark.slow
 def test_an_instance_depends_on_the_seed_alone() -> None:
     rule = next(r for r in LIBRARY if r.name == "swish")
     first, again, other = (

@@ -27,6 +27,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_becomes_of_peers(source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """One that crashes, one that hangs and so on; the last is as good as the first."""
     bad = [peer(work) for work in (raises, aborts, exits, forgets)]

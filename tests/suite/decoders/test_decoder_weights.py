@@ -70,6 +70,7 @@ def test_what_is_no_decoder() -> None:
     assert decoder_of(io.load(without_past(seen="GreaterOrEqual(keys, zero)"))) is None  # it sees later tokens
 
 
+@pytest.mark.slow
 def test_where_every_level_is_taken_back_nothing_is_called_quantized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

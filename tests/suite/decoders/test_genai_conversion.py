@@ -49,6 +49,7 @@ def test_padding_anywhere(tmp_path: Path) -> None:
     assert not any("padded on the right" in each for each in made.assumes)
 
 
+@pytest.mark.slow
 def test_logits_of_the_last_token(tmp_path: Path) -> None:
     """One text and two, each with its own last token; the head and the last layer are computed for one."""
     settings = GenaiSettings(special=SPECIAL, tokens=2)
@@ -77,6 +78,7 @@ def test_a_model_without_mask_is_given_one(tmp_path: Path) -> None:
     assert "attention_mask" in {value.name for value in onnx.load(tmp_path / "out" / "model.onnx").graph.input}
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_not_understood_stays(tmp_path: Path) -> None:
     model = decoder("llama_past")
     for node in model.graph.node:

@@ -31,6 +31,7 @@ def test_decoders_by_turns(tmp_path: Path) -> None:
     assert told["memory"] is None
 
 
+@pytest.mark.slow
 def test_files_of_one_name_have_their_paths(tmp_path: Path) -> None:
     paths = [tmp_path / folder / "model.onnx" for folder in "ab"]
     for path in paths:

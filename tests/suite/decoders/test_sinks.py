@@ -91,6 +91,7 @@ def under_contract(source: ir.Model) -> tuple[ir.Model, genai_conversion.Interfa
     return made
 
 
+@pytest.mark.slow
 def test_where_the_operator_does_not_come_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(genai_conversion._Made, "_grouped", lambda self: self.model)  # as if every attention refused
     made = genai(with_sinks(decoder("llama_past")), tmp_path / "out", SETTINGS)
@@ -99,6 +100,7 @@ def test_where_the_operator_does_not_come_they_stay(tmp_path: Path, monkeypatch:
     assert made.check.error < 1e-4
 
 
+@pytest.mark.slow
 def test_where_a_mask_stays_its_sinks_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

@@ -172,6 +172,7 @@ def test_a_stage_that_was_interrupted_keeps_what_it_has_measured(tmp_path: Path)
     assert [t.artifact.how for t in outcome.steps[0].trials] == ["12", "11"]
 
 
+@pytest.mark.slow
 def test_a_changed_model_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
     model = saved(tmp_path, chain())
     Pipeline(stages=[Gives()], **QUICK).run(model, tmp_path / "out", keep=True)

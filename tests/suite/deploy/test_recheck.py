@@ -51,6 +51,7 @@ def edit(path: Path, change: Any) -> None:
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 def test_what_is_as_recorded(shipped: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads((shipped / "report.json").read_text())
     assert set(report["shipped"]["files"]) == {"model.onnx", "run.py", "reference.npz"}
@@ -64,6 +65,7 @@ def test_what_is_as_recorded(shipped: Path, folder: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.rstrip().endswith(f"{folder}: as recorded")
 
 
+@pytest.mark.slow
 def test_figures_are_measured(shipped: Path) -> None:
     """On this machine, at another moment: figures in yardsticks agree within what a busy machine does."""
     found = recheck(shipped, seconds=0.3)

@@ -161,6 +161,7 @@ def test_a_file_that_opens_faster_is_shipped(tmp_path: Path, form: Any) -> None:
     assert started(outcome) == with_it != ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient")
 def test_files_of_an_earlier_run_that_open_faster_go(tmp_path: Path) -> None:
     run(tmp_path, Startup(forms=("prepacked",)))

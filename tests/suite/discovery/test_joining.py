@@ -120,6 +120,7 @@ def test_a_number_is_an_attribute():
     assert parameter.value == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_a_constant_is_off():
     gelu = "float[b,8] x; d = Div(x, {})  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
     right, wrong = (told(hits(gelu.format(c))[1]) for c in ("1.41421354", "1.41"))
@@ -177,6 +178,7 @@ def test_a_kernel_that_ran_once_is_not_given_up():
     assert runs(known, of_axes((0, 1)), region)
 
 
+@pytest.mark.slow
 def test_constants_become_one():
     graph = "float[b,3,4] x; w = float[4,20] ~; c = float[20] ~; s = Mul(x, 0.3)  p = MatMul(s, w)  q = Mul(p, 2.0)  y = Mul(q, c)"
     found = [h for h in hits(graph)[1] if any(n.is_ahead for n in h.substitute.nodes)]
@@ -204,6 +206,7 @@ def test_rows_are_a_matrix():
     assert hit.relations == (Relation(is_reshaped=True),)
 
 
+@pytest.mark.slow
 def test_an_attention_takes_its_heads_from_a_view_and_its_scale_from_a_number():
     _, found = hits(ATTENTION, nodes=1)
     hit = max(
@@ -227,6 +230,7 @@ def test_operands_that_are_used_again_are_given_again():
     assert ("DequantizeLinear DequantizeLinear Add QuantizeLinear", "com.microsoft.QLinearAdd") in told(hits(graph)[1])
 
 
+@pytest.mark.slow
 def test_definitions_have_the_precision_of_the_model():
     graph = (
         "uint8[b,8] q; k = int8[8,3] ~; c = int32[3] ~; x = DequantizeLinear(q, 0.5, uint8 3)"

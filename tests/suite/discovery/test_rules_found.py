@@ -79,6 +79,7 @@ def test_a_product_of_constants_is_a_precondition_and_stays_one_in_the_example()
         check_example(found.rule, example)
 
 
+@pytest.mark.slow
 def test_a_view_before_a_broadcast_learns_that_ranks_must_be_known():
     graph = "float[n] x; float[m,1] z; u = Unsqueeze(x, {0})  y = Mul(u, z)"
     found = RuleTrial(writer(graph, "Mul", nodes=2), []).run(40)

@@ -130,6 +130,7 @@ def test_every_node_has_one_precision_by_the_closest_key() -> None:
     assert assign(named, {"head": "int8"})["/net/block.0/fc/MatMul"] == ("float32", "")
 
 
+@pytest.mark.slow
 def test_a_transformer_in_three_precisions() -> None:
     data = load_data(None, golden("bert"), most=2)
     wanted = {"embeddings": "float32", "attention": "float16", "feed_forward": "int8"}

@@ -154,6 +154,7 @@ def test_within_latency_gives_back_all_where_time_does_not_matter(ranked: Sensit
     assert within_latency(ranked, 1e9, seconds=0.01) == tuple(ranked.names)
 
 
+@pytest.mark.slow
 def test_giving_back_what_the_ranking_names_recovers_quality() -> None:
     found = sensitivity(golden("vit"))
     half = len(found) // 2

@@ -337,7 +337,9 @@ def test_golden_models(name: str, settings: QuantizeSettings) -> None:
     assert found.after < 0.95 * found.before
 
 
-@pytest.mark.parametrize("calibration", ["minmax", "entropy", "percentile"])
+@pytest.mark.parametrize(
+    "calibration", ["percentile", *(pytest.param(each, marks=pytest.mark.slow) for each in ("minmax", "entropy"))]
+)
 def test_samples_of_different_lengths(calibration: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     model = GOLDEN / "bert" / "model.onnx"

@@ -66,6 +66,7 @@ def test_parts_that_are_none(text: str) -> None:
         Shard.parse(text)
 
 
+@pytest.mark.slow
 def test_parts_done_apart_merge_by_copying(zoo: Callable[..., Path]) -> None:
     names = [f"m{n}" for n in range(6)]
     zoo(*names)
@@ -80,6 +81,7 @@ def test_parts_done_apart_merge_by_copying(zoo: Callable[..., Path]) -> None:
     assert runs() == names
 
 
+@pytest.mark.slow
 def test_parts_in_one_folder_share_its_page(zoo: Callable[..., Path]) -> None:
     zoo(*(f"m{n}" for n in range(6)))
     rw.deploy.sweep("zoo", work(), "out", shard="1/2")
@@ -110,6 +112,7 @@ def test_of_two_records_the_later_row_counts(tmp_path: Path) -> None:
 # Further attempts
 
 
+@pytest.mark.slow
 def test_what_the_system_killed_is_tried_again(zoo: Callable[..., Path]) -> None:
     zoo("flaky", "good", "crash")
     swept = rw.deploy.sweep("zoo", work(), "out", jobs=2)
@@ -135,6 +138,7 @@ def test_attempts_by_reason(zoo: Callable[..., Path]) -> None:
         Retries.parse(["check=1"])
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_refused_once(zoo: Callable[..., Path]) -> None:
     zoo("odd", "wrong")
     Path("zoo/text.onnx").write_text("hello")
@@ -146,6 +150,7 @@ def test_what_is_refused_is_refused_once(zoo: Callable[..., Path]) -> None:
     assert [row.status for row in rw.deploy.sweep("zoo", work(), "out").rows] == ["unusable", "done", "failed"]
 
 
+@pytest.mark.slow
 def test_what_the_disk_refused_is_tried_in_the_next_sweep(zoo: Callable[..., Path]) -> None:
     zoo("a/good")
     write(Path("out/a"))  # where a folder is to be
@@ -155,6 +160,7 @@ def test_what_the_disk_refused_is_tried_in_the_next_sweep(zoo: Callable[..., Pat
     assert rw.deploy.sweep("zoo", work(), "out").rows[0].status == "done"
 
 
+@pytest.mark.slow
 def test_weights_beside_a_model_of_whatever_name(zoo: Callable[..., Path]) -> None:
     model, weights = with_weights("w.bin")
     zoo("good")
@@ -193,6 +199,7 @@ def test_a_kept_process_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch)
     assert getattr(fresh, "how", "") == "ended with status 0"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no such locks")
 def test_what_measures_has_a_machine_to_itself(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c")
@@ -364,6 +371,7 @@ def test_records_of_a_storage_lose_nothing(memory: Any) -> None:
     assert Record("memory://out").rows == again.rows
 
 
+@pytest.mark.slow
 def test_other_processes_fetch_and_store(zoo: Callable[..., Path]) -> None:
     pytest.importorskip("fsspec", reason="fsspec is not installed: pip install onnxrewrite[remote]")
     zoo("a", "deep/b", "crash")
@@ -404,6 +412,7 @@ def test_models_of_a_server(zoo: Callable[..., Path]) -> None:
 # What there is to see
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_leaves_what_it_has(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c")
 

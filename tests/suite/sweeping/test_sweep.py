@@ -31,6 +31,7 @@ def runs() -> list[str]:
     return sorted(line.split()[0] for line in Path("log").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
     zoo("abort", "bug", "crash", "deep/good", "good", "odd", "wrong")
     Path("zoo/text.onnx").write_text("hello")
@@ -57,6 +58,7 @@ def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
     assert set(Path("log").read_text().split()[1::2]) == {str(threads_for(2))}
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c", "wrong")
     work = Copy(log=Path("log").absolute())
@@ -98,6 +100,7 @@ class Failing(Executor):
         return future
 
 
+@pytest.mark.slow
 def test_an_executor_that_fails_is_replaced(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c", "crash")
     swept = rw.deploy.sweep("zoo", Copy(log=Path("log").absolute()), "out", executor=Failing())
@@ -109,6 +112,7 @@ def test_an_executor_that_fails_is_replaced(zoo: Callable[..., Path]) -> None:
     assert note.endswith("one by one: 3 of 4 models")
 
 
+@pytest.mark.slow
 def test_a_pool_whose_processes_die_is_replaced(zoo: Callable[..., Path]) -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=os._exit, initargs=(1,)) as pool:

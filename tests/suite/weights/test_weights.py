@@ -86,6 +86,7 @@ def test_low_rank_where_it_pays() -> None:
     assert (zero.rank, zero.empty) == (None, (128, 64))
 
 
+@pytest.mark.slow
 def test_weights_of_a_shared_factor() -> None:
     factor, other = dense(256, 8), dense(8, 256).T
     ones = found(factor @ dense(8, 128), factor @ dense(8, 64), other @ dense(8, 128))
@@ -118,6 +119,7 @@ def test_numbers_are_not_kept() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_gains_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two thin products are a fraction of one; zeros bring nothing that this would notice."""
     monkeypatch.setattr(weight_gains, "_SECONDS", 0.1)
