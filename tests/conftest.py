@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 
 import library
@@ -16,6 +17,11 @@ from onnxrewrite.ir import custom, schema
 
 # What a model comes to must not depend on how busy the machine is; tests of measuring ask for it.
 os.environ["ONNXREWRITE_LOWER"] = "fused"
+
+# Hundreds of interpreters are started here. Where none may leave bytecode beside the source, each would compile it all.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    _BYTECODE = tempfile.TemporaryDirectory(prefix="onnxrewrite-bytecode-")
+    os.environ["PYTHONPYCACHEPREFIX"] = _BYTECODE.name
 
 # The same examples in every run: a suite that fails now and then tells nobody what broke it.
 settings.register_profile("reproducible", derandomize=True, deadline=None)
