@@ -27,6 +27,7 @@ _BLOCK = re.compile(
 _TRANSCRIPT = re.compile(r"^(<!-- transcript -->\n)```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TRANSCRIPTS = [p for p in sorted((ROOT / "docs").glob("*.md")) if _TRANSCRIPT.search(p.read_text(encoding="utf-8"))]
 
+_PROGRESS = re.compile(r"^onnxrewrite: .* \(\d+ s\)$")
 _MEASURE = re.compile(r"\d+\.\d+(e[-+]\d\d)?|\d+e[-+]\d\d|\b\d+(?= (s|ms|µs|B|kB)\b)")
 
 
@@ -72,11 +73,12 @@ class Walk:
         path.write_text(text, encoding="utf-8")
 
     def run(self, command: str) -> str:
-        """What a command prints; a walk may show one that fails."""
+        """What a command prints, but for how far it has come, which only a slow machine is told; it may fail."""
         done = subprocess.run(
             command, shell=True, cwd=self.folder, env=self.variables, capture_output=True, text=True, encoding="utf-8"
         )
-        return "".join(f"{line.rstrip()}\n" for line in (done.stdout + done.stderr).splitlines())
+        lines = (line.rstrip() for line in (done.stdout + done.stderr).splitlines())
+        return "".join(f"{line}\n" for line in lines if not _PROGRESS.match(line))
 
     def again(self, block: re.Match[str]) -> str:
         """A block as it comes out now."""

@@ -69,6 +69,7 @@ Algorithm = Annotated[
         help="Of weights of 4 bits: to the nearest step, steps of the least error, or fitted to the data.",
     ),
 ]
+ReduceRange = Annotated[bool, typer.Option("--reduce-range", help="7 bits for weights, for processors without VNNI.")]
 Metric = Annotated[
     str | None,
     typer.Option(

@@ -103,9 +103,7 @@ class _Settings:
     asymmetric_weights: Annotated[bool, typer.Option("--asymmetric-weights", help="Zero where the range has it.")] = (
         False
     )
-    reduce_range: Annotated[
-        bool, typer.Option("--reduce-range", help="7 bits for weights, for processors without VNNI.")
-    ] = False
+    reduce_range: options.ReduceRange = False
     moving_average: Annotated[
         float | None,
         typer.Option("--moving-average", metavar="W", help="Average the ranges of samples; weight of a new one."),

@@ -48,6 +48,7 @@ class _Asked:
     weights: Annotated[
         str, typer.Option("--weights", metavar="DTYPE", help="int8 or uint8; int4 or uint4 where the mode has it.")
     ] = "int8"
+    reduce_range: options.ReduceRange = False
     exclude: Annotated[
         list[str],
         typer.Option("--exclude", metavar="NAME", help="Leave this node, scope or operator in float.  Repeatable."),
@@ -103,6 +104,7 @@ def sensitivity(
     settings = QuantizeSettings(
         mode=asked.mode.value,
         weights=asked.weights,  # type: ignore[arg-type]
+        reduce_range=asked.reduce_range,
         exclude=tuple(asked.exclude),
     )
     with progress_bar(wanted=True) as progress:

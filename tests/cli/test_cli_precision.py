@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import onnx
 import pytest
+from onnx.numpy_helper import to_array
 from suite.precision.graphs import mlp
 
 from onnxrewrite.cli import options
@@ -76,6 +77,14 @@ def test_sensitivity(cli: Callable, net: Path, tmp_path: Path) -> None:
     told = json.loads((tmp_path / "s.json").read_text())
     assert len(told["nodes"]) == 4
     assert told["output"] is None
+
+
+def test_sensitivity_with_weights_of_seven_bits(cli: Callable, net: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    done = cli("sensitivity", net, "--mode", "static", "--reduce-range", "-o", out, "--json", "-")
+    assert json.loads(done.out)["settings"]["reduce_range"] is True
+    weights = [to_array(t) for t in onnx.load(out).graph.initializer if t.data_type == onnx.TensorProto.INT8]
+    assert max(np.abs(w).max() for w in weights) in range(60, 65)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
