@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ ROOMS = (
 
 RANKS = {name: rank for rank, name in enumerate(ROOMS)}
 
+pytestmark = pytest.mark.xdist_group("architecture")  # so that each module is parsed by one worker
+
 MAX_LINES = 500
 
 MODULES = sorted([*PACKAGE.rglob("*.py"), *PATTERNS.rglob("*.py")])
@@ -58,14 +61,17 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(path: Path) -> Sequence[tuple[int, str]]:
     """Line and full name of everything a module imports: inside functions and for types, too."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+            found += ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+    return found
 
 
 FACES = {"__init__", "_moved", "costs", "rules", "deploy", "sessions"}

@@ -121,6 +121,7 @@ def test_a_goal_that_was_stopped_is_missed():
     assert tell.finish(None) == 1
 
 
+@pytest.mark.slow
 def test_what_a_fork_does_is_told_also_where_it_fails_dies_or_takes_too_long():
     def work(task: str) -> str:
         match task:
@@ -169,6 +170,7 @@ def test_mutants_are_the_same_each_time_and_are_refuted(tmp_path: Path):
     assert not row["survived"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
@@ -277,6 +279,7 @@ def test_attention_is_told_from_other_softmaxes():
     assert not model_benchmark.has_attention(golden / "resnet" / "model.onnx")
 
 
+@pytest.mark.slow
 def test_coverage(tmp_path: Path):
     golden = Path(__file__).parents[1] / "golden_models" / "resnet" / "model.onnx"
     command = [str(golden), "--only", "raised", "nodes", "equal", "--no-peers", "--json", str(tmp_path / "c.json")]

@@ -92,6 +92,7 @@ def test_loose_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "my-log-softmax" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_loose_file_by_relative_path_from_the_shell(model: Path, tmp_path: Path) -> None:
     written(tmp_path / "my_rule.py", TWELVE_LINES)
     command = [sys.executable, "-m", "onnxrewrite", "apply", "model.onnx", "--rules", "./my_rule.py", "-q"]

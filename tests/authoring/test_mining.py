@@ -81,6 +81,7 @@ def test_every_command_captures_what_was_found(model: str) -> None:
         assert made.operators == len(each.operators)
 
 
+@pytest.mark.slow
 def test_by_time() -> None:
     graph = f"float[256,256] x0; {layers(ODD.replace('16,16', '256,256'), 3)}"
     found = rw.mine(io.load(text.parse(graph, opset=17)), profile=True)

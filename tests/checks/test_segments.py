@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from corpus import GOLDEN_FILES, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,6 @@ from onnxrewrite.report.table import apply_facts
 from onnxrewrite.rules import AnyNode, Rule, Stage
 from onnxrewrite.runtime.session import Session, open_session
 
-GOLDEN = sorted(Path(__file__).parents[2].glob("golden_models/*/model.onnx"))
 LAYERS = 12
 
 
@@ -54,7 +54,7 @@ def runs_of(model: onnx.ModelProto) -> list[Run]:
     return [Run(t.binding, "sample 0", t.feeds, t.outputs) for t in trials]
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda p: p.parent.name)
 def test_in_segments_a_model_computes_what_it_computes(path: Path) -> None:
     model = onnx.load(path)
     session = open_session(model, threads=1)
@@ -68,7 +68,7 @@ def test_in_segments_a_model_computes_what_it_computes(path: Path) -> None:
         assert all(np.array_equal(made[n], v, equal_nan=True) for n, v in trial.outputs.items())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", few(GOLDEN_FILES))
 def test_a_right_result_is_right_in_segments(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, rewritten = onnx.load(path), rw.apply(path, lower="fused", check="off").model
     monkeypatch.setattr(model_check, "LARGE", -1)
@@ -224,6 +224,7 @@ def test_behind_the_last_output_there_is_no_segment() -> None:
     assert "x150" not in {name for step in steps for name in step.segment.made}
 
 
+@pytest.mark.slow
 def test_the_work_is_linear_in_nodes() -> None:
     """Opening aside: cutting 10 times the nodes takes no more than 25 times as long."""
 

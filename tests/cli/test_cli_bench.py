@@ -136,6 +136,7 @@ def test_an_interrupt_leaves_nothing_behind(relu, tmp_path):
     assert not any(tmp_path.glob("onnxrewrite-*"))
 
 
+@pytest.mark.slow
 def test_generation(cli, tmp_path):
     model = GOLDEN / "gpt2_past" / "model.onnx"
     arguments = ("--generate", "--prompt", 4, "--tokens", 2, "--seconds", 0, "--threads", 1, "--no-memory")

@@ -159,6 +159,7 @@ def test_mistakes(cli, model):
     assert cli("discover", "m.onnx", "-o", "rules", "--without", "no-such-rule").code == 2
 
 
+@pytest.mark.slow
 def test_a_broken_model_is_told(cli, model):
     Path("broken.onnx").write_bytes(b"none")
     done = cli("discover", "broken.onnx", "-o", "rules", "--nodes", 1)

@@ -109,6 +109,7 @@ def test_an_assumption_that_nobody_makes_is_offered(cli, tmp_path):
     assert "--assume" not in asked
 
 
+@pytest.mark.slow
 def test_without_another_rule(cli, model):
     names = [r["rule"] for r in json.loads(cli("explain", model, "--without", "gelu-erf", "--json", "-").out)["rules"]]
     assert "gelu-erf" not in names

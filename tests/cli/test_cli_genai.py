@@ -42,6 +42,7 @@ def test_weights_in_few_bits_are_judged_by_tokens(cli: Callable, net: Path, tmp_
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_and_its_report(cli: Callable, net: Path, tmp_path: Path) -> None:
     done = cli("genai", net, "-o", tmp_path / "out", "--context", 64, "--eos", 2, "--tokens", 4)
     assert (done.code, done.err) == (0, "")
@@ -50,6 +51,7 @@ def test_a_folder_and_its_report(cli: Callable, net: Path, tmp_path: Path) -> No
     assert (tmp_path / "out" / "genai_config.json").exists()
 
 
+@pytest.mark.slow
 def test_json(cli: Callable, net: Path, tmp_path: Path) -> None:
     arguments = ("--context", 64, "--eos", 2, "--tokens", 4, "--json", "-")
     told = json.loads(cli("genai", net, "-o", tmp_path / "out", *arguments).out)

@@ -203,6 +203,7 @@ def test_the_reader_goes_away(gelu, tmp_path):
     assert (tmp_path / "gelu.opt.onnx").exists()
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode(gelu):
     done = run("rules", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
@@ -222,6 +223,7 @@ RULE = Rule(name="stop", stage=Stage.RAISE, pattern=op.Erf(x), rewrite=stop)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "said"), [("SIGINT", "interrupted"), ("SIGTERM", "terminated")])
 def test_stopped_in_the_middle(gelu, tmp_path, name, said):
     rule = tmp_path / "stop.py"

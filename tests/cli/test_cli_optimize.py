@@ -32,6 +32,7 @@ def test_it_writes_a_folder_and_tells(model: Path, tmp_path: Path, capsys: pytes
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.slow
 def test_the_report_for_machines(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [*QUICK, "--stages", "rewrite,session", "-o", str(tmp_path / "out"), "--json", "-"]
     assert main(["optimize", str(model), *given]) == 0

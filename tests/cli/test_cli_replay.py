@@ -188,6 +188,7 @@ def test_other_versions_are_told(cli, done, monkeypatch):
     assert " → 9.9\n" in again.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "yolo"])
 def test_golden_models(cli, tmp_path, name):
     path = tmp_path / "o.onnx"

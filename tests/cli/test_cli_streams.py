@@ -40,6 +40,7 @@ FEW_STREAMS = (">/dev/full", "2>&-", "<&- >&- 2>&-")
 """A stream that is full, one that is closed, and none; the quick tests are content with these."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirected", "code"),
     [
@@ -62,6 +63,7 @@ def test_the_model_is_written_whatever_becomes_of_the_report(gelu, tmp_path, red
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirected", FEW_STREAMS)
 @pytest.mark.parametrize(
     ("arguments", "code"),

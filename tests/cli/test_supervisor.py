@@ -53,6 +53,7 @@ def endless(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number"),
     [
@@ -77,6 +78,7 @@ def test_a_signal_is_heard_while_onnx_runtime_runs(name, number, endless, tmp_pa
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_signal_is_heard_while_native_code_holds_the_interpreter(relu, tmp_path):
     """The child cannot hear it, and is killed."""
     rules = rule_that(tmp_path, "tell(); ctypes.PyDLL(None).sleep(60)")

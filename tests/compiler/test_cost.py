@@ -73,6 +73,7 @@ def test_a_rewrite_that_costs_more_is_declined(model: Path, cost: object, check:
     assert result.speed.weighed[0].ratio.median > 1
 
 
+@pytest.mark.slow
 def test_what_promises_only_speed_must_cost_less_however_little(by_bytes: rw.Result) -> None:
     result = by_bytes
     assert all(each.ratio.median < 1 for each in result.speed.weighed if each.taken and each.rule == "add-before-norm")
@@ -159,6 +160,7 @@ def test_the_same_model_and_cost_give_the_same_bytes(by_bytes: rw.Result) -> Non
     assert again.to_proto().SerializeToString() == by_bytes.to_proto().SerializeToString()
 
 
+@pytest.mark.slow
 def test_the_certificate_tells_the_cost_and_is_replayed_without_it(
     tmp_path: Path, model: Path, by_bytes: rw.Result
 ) -> None:

@@ -119,6 +119,7 @@ def test_what_was_chosen_is_chosen_again_without_trying(model: Path, monkeypatch
     assert [replace(w, remembered=True) for w in first.speed.weighed] == again.speed.weighed
 
 
+@pytest.mark.slow
 def test_other_rules_are_another_choice(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apply(model, shorter("first", 8, benefit=1), shorter("second", 2))
     tried: list[object] = []

@@ -203,6 +203,7 @@ def test_the_budget_is_for_all_that_is_measured(model: Path, monkeypatch: pytest
     assert time.perf_counter() - start < 15
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     rules = (LONGER, LONGER_AT_ONCE, HARMLESS)
     first, second = (apply(model, *rules) for _ in range(2))
@@ -236,6 +237,7 @@ RULES = (
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["longer", "longer-at-once"])
 def test_a_certificate_tells_what_was_chosen(model: Path, tmp_path: Path, left_out: str) -> None:
     from onnxrewrite.certificate.repetition import Original

@@ -57,6 +57,7 @@ def test_a_number_far_above_is_near_all_the_same(inside: bool) -> None:
     assert (found.groups[0].first.matched, found.groups[0].first.operators) == (4, 4)
 
 
+@pytest.mark.slow
 def test_equal_layers_are_one_group_and_those_that_apply_are_none() -> None:
     layers = "  ".join(layer(n, 0.6 if n % 2 else 0.5) for n in range(8))
     found = explained(f"float[n,8] x0; {layers}", "gelu-erf")

@@ -4,14 +4,13 @@ import errno
 import os
 import random
 import time
-from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from corpus import SHARED_MODELS
+from corpus import SHARED_FILES, few
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxrewrite as rw
@@ -825,9 +824,6 @@ def test_bytes_are_deterministic():
     assert io.to_bytes(io.load(everything())) == io.to_bytes(io.load(everything()))
 
 
-MODELS = sorted(map(str, SHARED_MODELS.glob("*/*.onnx")))
-
-
 def comparable(model):
     """Without empty fields, names of nodes, and descriptions of values that do not exist."""
     copied = onnx.ModelProto()
@@ -845,8 +841,8 @@ def comparable(model):
     return copied, value_info
 
 
-@pytest.mark.skipif(not MODELS, reason="no shared models")
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: Path(path).stem)
+@pytest.mark.skipif(not SHARED_FILES, reason="no shared models")
+@pytest.mark.parametrize("path", few(SHARED_FILES))
 def test_real_models_stay_what_they_are(path):
     source, result = comparable(onnx.load(path)), comparable(io.to_proto(io.load(path)))
     assert result == source

@@ -17,7 +17,7 @@ import onnx.printer
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from corpus import SHARED_MODELS
+from corpus import SHARED_FILES, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,6 @@ from onnxrewrite.ir.text.literals import tensor_hash
 from onnxrewrite.ir.text.syntax import DTYPES
 
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
-MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
 
 
 def constant(model: ir.Model, node: int = 0, operand: int = 1) -> np.ndarray:
@@ -384,6 +383,7 @@ class TestOnnxText:
         assert found.tolist() == [2]
 
 
+@pytest.mark.slow
 def test_the_work_is_linear_in_nodes() -> None:
     """Reading 10 times the nodes takes no more than 20 times as long; it took 30 when names were looked up in a list."""
 
@@ -610,8 +610,8 @@ class TestPrint:
         }
         assert len(texts) == 1
 
-    @pytest.mark.skipif(not MODELS, reason="no models on this machine")
-    @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+    @pytest.mark.skipif(not SHARED_FILES, reason="no models on this machine")
+    @pytest.mark.parametrize("path", few(SHARED_FILES))
     def test_real_models(self, path):
         model = ir.load(path)
         start = time.perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import onnx_ir as ir
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def random_graphs(draw: st.DrawFn) -> ir.Model:
     return text.parse("float x; " + "  ".join(statements))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(random_graphs(), st.data())
 def test_after_random_changes(model: ir.Model, data: st.DataObject) -> None:

@@ -23,6 +23,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell")
 def test_what_a_run_takes_is_seen_and_what_this_process_has_is_not(tmp_path: Path) -> None:
     """160 MB are made in the model, 240 MB here; both models stand in the same environment."""

@@ -185,6 +185,7 @@ def partners(draw: st.DrawFn) -> tuple[Term, ...]:
     return tuple(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=3)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(partners(), dense_graphs())
 def test_patterns_of_several_outputs(pattern: tuple[Term, ...], graph: str) -> None:

@@ -737,6 +737,7 @@ A, B = op.Relu(Var("a")), op.Abs(Var("b"))
 FORMULA = op.Tanh(0.3 * A * B - A / (1 + op.Exp(Var("c"))) + 0.7 * op.Sqrt(B) - 2.5)
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False), st.sampled_from(DTYPES))
 @settings(max_examples=150)
 def test_a_formula_in_any_spelling(rng: random.Random, dtype: str) -> None:

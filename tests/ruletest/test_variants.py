@@ -137,6 +137,7 @@ def test_a_wrong_rule_is_found(rewrite: object, is_wrong: bool) -> None:
     assert any(m.wrong for m in drawn) == is_wrong
 
 
+@pytest.mark.slow
 def test_a_value_that_is_needed_elsewhere_is_asked_for() -> None:
     kinds = Counter(m.mistake.split("`")[-1] for m in near_misses(seeds_of("gelu-erf"), 100))
     assert {" is an output", " is read by another node", " can be overridden"} <= set(kinds)

@@ -179,6 +179,7 @@ REFUSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", REFUSING)
 def test_what_never_fires_says_why(name: str) -> None:
@@ -289,6 +290,7 @@ def test_so_is_one_that_only_known_sizes_keep_right() -> None:
     assert "shape" in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: int) -> None:
     """ONNX Runtime normalizes no row of nothing; beside the weights of the example, and along the first two of three
@@ -314,6 +316,7 @@ def test_so_is_one_that_is_wrong_where_the_axis_of_its_weights_is_empty(seed: in
     assert "must be at least 1, got 0" in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("has_matrix", [False, True])
 def test_so_is_one_that_is_wrong_where_a_weight_of_one_number_is_broadcast(has_matrix: bool, seed: int) -> None:

@@ -17,6 +17,7 @@ SLICING = ("rotary", "slices-into-split", "pad-into-conv", "slice-of-slice", "tr
 NAMED = {rule.name: rule for rule in LIBRARY}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLICING)
 def test_no_draw_breaks_off(name: str) -> None:
     """A slice or a padding of a negative size has no indices to gather, and is no graph."""

@@ -115,6 +115,7 @@ def test_examples_are_also_in_other_dtypes_and_sizes() -> None:
     assert any("last" in map(str, v.shape or ()) for m in named("slice-of-slice") for v in m.graph.inputs)
 
 
+@pytest.mark.slow
 def test_every_attribute_is_off_its_default_once() -> None:
     rule = next(r for r in LIBRARY if r.name == "pad-into-average-pool")
     changes = [c for i in instances(starts(rule, LIBRARY), 120) for c in i.variations[:1]]

@@ -69,6 +69,7 @@ def test_what_is_missing_is_known_without_importing_it() -> None:
     assert not peer(copies, "nobody_has_this.inside").installed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [p for p in PEERS if p.installed], ids=lambda p: p.name)
 def test_those_that_are_installed_optimize(known: Peer, source: Path, tmp_path: Path) -> None:
     (found,) = attempts([known], source, tmp_path)

@@ -126,6 +126,7 @@ def test_what_a_subgraph_reads_is_an_input() -> None:
 # Environments
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     model = saved(tmp_path / "m.onnx", GOOD)
     feeds = tmp_path / "feeds.npz"
@@ -188,6 +189,7 @@ def test_a_fault_of_optimizers_is_found_and_shown(tmp_path: Path) -> None:
     assert said["no optimization"][:3] == said["all but the culprit"][:3] == "[[" + said["no optimization"][2]
 
 
+@pytest.mark.slow
 def test_a_model_without_drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = saved(tmp_path / "good.onnx", GOOD)
     assert (
@@ -209,6 +211,7 @@ SEQUENCE = GOOD.replace("float[n, 8] y)", "seq(float[n, 8]) s)").replace(
 )
 
 
+@pytest.mark.slow
 def test_sequences_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(tmp_path / "s.onnx", SEQUENCE)
     save_arrays(tmp_path / "feeds.npz", {"x": np.ones((2, 8), np.float32)})
@@ -226,6 +229,7 @@ def test_sequences_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert version.difference.startswith("s[1]: ")
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_compared_are_told(tmp_path: Path) -> None:
     text = 't = Constant <value = string[1] {"a"}> ()'
     both = saved(tmp_path / "b.onnx", GOOD.replace("y)", "y, string[1] t)").replace("Tanh(a)", f"Tanh(a)  {text}"))
@@ -236,6 +240,7 @@ def test_outputs_that_are_not_compared_are_told(tmp_path: Path) -> None:
         canary(alone, ["installed"])
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_saved_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = ort_environments.Environment.opened
 
@@ -249,6 +254,7 @@ def test_a_model_that_cannot_be_saved_is_no_fault(tmp_path: Path, monkeypatch: p
     assert (version.fault, version.operators) == ("", {})
 
 
+@pytest.mark.slow
 def test_two_names_of_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort_environments, "python_with", lambda version: Path(sys.executable))
     with pytest.raises(UsageError, match=r"--ort 1\.2,1\.2\.0: these are"):

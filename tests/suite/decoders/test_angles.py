@@ -35,6 +35,7 @@ def test_tables(rotated: tuple[ir.Model, Interface]) -> None:
     assert {tuple(map(int, shape)) for shape in tables} == {(64, 4)}
 
 
+@pytest.mark.slow
 def test_angles_that_depend_on_the_length_of_a_text_stay(rotated: tuple[ir.Model, Interface]) -> None:
     """Dynamic scaling: the longer a text, the slower its angles."""
     model, face = rotated

@@ -47,6 +47,7 @@ def test_ids_alone_are_enough(tmp_path: Path) -> None:
         decoder.completed(tmp_path / "wrong.npy")
 
 
+@pytest.mark.slow
 def test_texts_that_are_none(tmp_path: Path) -> None:
     decoder = decoder_of(io.load(speaking.MODEL))
     assert decoder is not None
@@ -129,6 +130,7 @@ def test_a_folder_with_weights_in_few_bits(tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.slow
 def test_a_decoder_without_past_in_few_bits(tmp_path: Path) -> None:
     weights = WeightSettings(gate=None, threads=1)
     settings = GenaiSettings(special=Special(context=32, eos=(2,)), weights=weights, tokens=8)

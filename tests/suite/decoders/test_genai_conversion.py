@@ -41,6 +41,7 @@ def test_a_folder_is_complete(name: str, tmp_path: Path) -> None:
     assert made.check.tokens == 8 * 5 + (8 * 3 if genai_run.is_installed() else 0)
 
 
+@pytest.mark.slow
 def test_padding_anywhere(tmp_path: Path) -> None:
     settings = GenaiSettings(special=SPECIAL, tokens=8, padding=Padding.ANY)
     made = genai(decoder("gpt2_past"), tmp_path / "out", settings)
@@ -70,6 +71,7 @@ def test_logits_of_the_last_token(tmp_path: Path) -> None:
     assert len(selected) == 2, "the residual, and the result of the last attention"
 
 
+@pytest.mark.slow
 def test_a_model_without_mask_is_given_one(tmp_path: Path) -> None:
     made = genai(without_mask(decoder("gpt2_past")), tmp_path / "out", GenaiSettings(special=SPECIAL, tokens=8))
     assert made.interface.mask is None
@@ -117,6 +119,7 @@ def test_tokens_that_there_are_not(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_token_that_fills_up_and_is_none_is_that_which_ends(tmp_path: Path) -> None:
     onnx.save(decoder("llama_past"), tmp_path / "model.onnx")
     told = {"max_position_embeddings": 64, "eos_token_id": 2, "pad_token_id": -1}
@@ -178,6 +181,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "mine").read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_tokens_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise CheckError("the tokens differ")

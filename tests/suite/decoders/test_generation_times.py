@@ -16,6 +16,7 @@ from onnxrewrite.suite.decoders.generation_times import generation_times
 SETTING = Setting(threads=1)
 
 
+@pytest.mark.slow
 def test_decoders_by_turns(tmp_path: Path) -> None:
     onnx.save(without_past(), tmp_path / "model.onnx")
     genai(tmp_path / "model.onnx", tmp_path / "ready", GenaiSettings(special=Special(context=64, eos=(2,)), tokens=2))

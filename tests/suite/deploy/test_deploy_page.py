@@ -58,6 +58,7 @@ def test_the_page_can_be_made_of_the_report_again(outcome: Outcome) -> None:
     assert deployment_page(read) == Path(outcome.files["page"]).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_report_holds_what_the_page_shows(outcome: Outcome) -> None:
     read = json.loads(Path(outcome.files["report"]).read_text(encoding="utf-8"))
     assert read["program"] == Path(outcome.files["run"]).read_text(encoding="utf-8")
@@ -108,6 +109,7 @@ def test_a_notebook_shows_it(outcome: Outcome) -> None:
     assert "<script" not in shown
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     """JSON has no word for them, and a metric may return any."""
     model, other = saved(tmp_path, slow(chain())), saved(tmp_path, chain(), "fast.onnx")

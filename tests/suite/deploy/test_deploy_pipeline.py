@@ -46,6 +46,7 @@ def test_what_is_faster_is_kept(tmp_path: Path) -> None:
     assert "Expand" not in names
 
 
+@pytest.mark.slow
 def test_all_that_is_told_of_the_result_comes_from_one_comparison(tmp_path: Path) -> None:
     model, fast = saved(tmp_path, slow(chain())), saved(tmp_path, chain(), "fast.onnx")
     outcome = run(tmp_path / "out", model, Gives(files=(str(fast),)), Session(levels=("basic",)))
@@ -61,6 +62,7 @@ def test_all_that_is_told_of_the_result_comes_from_one_comparison(tmp_path: Path
             assert times.throughput == pytest.approx(1 / times.latency.median)
 
 
+@pytest.mark.slow
 def test_what_is_slower_is_taken_back(tmp_path: Path) -> None:
     model, worse = saved(tmp_path, chain()), saved(tmp_path, slow(chain()), "slow.onnx")
     outcome = run(tmp_path / "out", model, Gives(files=(str(worse),)))
@@ -82,6 +84,7 @@ def test_what_is_wrong_is_taken_back_however_fast_it_is(tmp_path: Path) -> None:
     assert outcome.steps[0].reason.startswith("the cosine similarity of y is ")
 
 
+@pytest.mark.slow
 def test_of_several_proposals_the_best_is_kept(tmp_path: Path) -> None:
     model = saved(tmp_path, slow(chain(40)))
     files = [saved(tmp_path, chain(noise=1.0), "wrong.onnx"), saved(tmp_path, chain(40), "right.onnx"), model]
@@ -91,6 +94,7 @@ def test_of_several_proposals_the_best_is_kept(tmp_path: Path) -> None:
     assert step.kept is step.trials[1]
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_costs_only_itself(tmp_path: Path) -> None:
     outcome = run(tmp_path / "out", saved(tmp_path, chain()), Raises(), Gives(), Rewrite(lower="fused"))
     assert [s.state for s in outcome.steps[:2]] == ["taken back", "taken back"]
@@ -106,6 +110,7 @@ def test_a_required_stage_that_is_taken_back_fails_the_run(tmp_path: Path) -> No
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.slow
 def test_a_lossy_stage_is_left_out_once_the_target_is_met(tmp_path: Path) -> None:
     model, fast = saved(tmp_path, slow(chain())), str(saved(tmp_path, chain(), "fast.onnx"))
     faster = str(saved(tmp_path, chain(2), "faster.onnx"))
@@ -121,6 +126,7 @@ def test_no_stage_is_begun_when_the_budget_is_spent(tmp_path: Path) -> None:
     assert "budget of 0 s is spent" in outcome.steps[0].reason
 
 
+@pytest.mark.slow
 def test_smaller_is_enough_where_size_is_asked_for(tmp_path: Path) -> None:
     small = onnx.load(saved(tmp_path, slow(chain())))
     large = onnx.load(saved(tmp_path, chain()))
@@ -130,6 +136,7 @@ def test_smaller_is_enough_where_size_is_asked_for(tmp_path: Path) -> None:
     assert states(run(tmp_path / "b", model, Gives(files=(other,)), objective="size")) == [("gives", "kept")]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, fast = saved(tmp_path, slow(chain())), str(saved(tmp_path, chain(), "fast.onnx"))
 
@@ -149,6 +156,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "out" / ".work").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_interrupted_keeps_what_it_has_measured(tmp_path: Path) -> None:
     model = saved(tmp_path, slow(chain()))
     files = tuple(str(saved(tmp_path, chain(length), f"{length}.onnx")) for length in (12, 11))
@@ -207,6 +215,7 @@ def test_the_input_is_never_overwritten(tmp_path: Path) -> None:
     assert model.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_weights_outside_the_model_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -216,6 +225,7 @@ def test_weights_outside_the_model_are_kept(tmp_path: Path) -> None:
     ort.InferenceSession(outcome.files["model"])
 
 
+@pytest.mark.slow
 def test_data_and_metric_of_the_user_decide(tmp_path: Path) -> None:
     model, other = saved(tmp_path, slow(chain())), saved(tmp_path, chain(noise=1.0), "other.onnx")
     data = [({"x": np.ones((1, 64), np.float32)}, number) for number in range(3)]

@@ -101,6 +101,7 @@ def test_outputs_that_are_further_off_are_told(folder: Path) -> None:
     assert any("the cosine similarity of y is" in line for line in regressions)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_run_is_told(folder: Path) -> None:
     (folder / "model.onnx").write_bytes(b"damaged")
     regressions = recheck(folder).regressions
@@ -181,6 +182,7 @@ def test_records_with_something_else_in_them(folder: Path, damage: Any) -> None:
         recheck(folder)
 
 
+@pytest.mark.slow
 def test_weights_beside_a_model_are_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxrewrite.io.models.needs_external_data", lambda model: True)
     data = [{"x": np.zeros((4, WIDTH), np.float32)}]

@@ -55,6 +55,7 @@ def test_the_default_ones() -> None:
     assert {"mixed", "half"} <= set(stages.known()) - set(stages.defaults())
 
 
+@pytest.mark.slow
 def test_quantize_proposes_each_mode(tmp_path: Path) -> None:
     outcome = run(tmp_path, Rewrite(lower="fused"), Quantize(settings=NARROW))
     proposals = [t.artifact.how.split()[0] for t in outcome.steps[1].trials]
@@ -77,6 +78,7 @@ def test_quantize_says_why_there_is_nothing(tmp_path: Path) -> None:
     assert outcome.steps[0].reason.startswith("dynamic: nothing to quantize: the model has no")
 
 
+@pytest.mark.slow
 def test_what_is_quantized_already_is_deployed_without_quantizing(tmp_path: Path) -> None:
     out = tmp_path / "quantized.onnx"
     quantize(chain(2), QuantizeSettings(mode="static"), gate=None, prepare=False, out=out)
@@ -100,12 +102,14 @@ def test_half(tmp_path: Path) -> None:
     assert onnx.TensorProto.FLOAT16 in weights
 
 
+@pytest.mark.slow
 def test_a_precision_map(tmp_path: Path) -> None:
     outcome = run(tmp_path, Mixed(precision={"*": "float32", "op:MatMul": "int8"}, settings=NARROW))
     assert outcome.steps[0].state == "kept", outcome.steps[0].reason
     assert outcome.final.metrics.size < 0.4 * outcome.baseline.metrics.size
 
 
+@pytest.mark.slow
 def test_a_search(tmp_path: Path) -> None:
     outcome = run(tmp_path, Mixed(seconds=1.0, mode="dynamic"), model=chain(3))
     step = outcome.steps[0]
@@ -135,6 +139,7 @@ def started(outcome: Outcome) -> str:
     return subprocess.run(line, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "ort", "prepacked"])
 @pytest.mark.usefixtures("lenient")
 def test_a_file_that_opens_faster_is_shipped(tmp_path: Path, form: Any) -> None:
@@ -173,6 +178,7 @@ def test_files_of_an_earlier_run_that_open_faster_go(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "out").glob("startup*")} == {"startup.ort"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient")
 def test_of_files_that_open_faster_the_fastest_is_kept(tmp_path: Path) -> None:
     outcome = run(tmp_path, Startup())
@@ -199,6 +205,7 @@ def test_what_cannot_be_saved_is_noted(tmp_path: Path, monkeypatch: pytest.Monke
     assert outcome.final is outcome.baseline
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient")
 def test_options_of_memory(tmp_path: Path) -> None:
     outcome = run(tmp_path, Memory())
@@ -257,6 +264,7 @@ def uneven() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return model, samples
 
 
+@pytest.mark.slow
 def test_on_data_of_the_user_quantize_smooths_where_that_is_closer(tmp_path: Path) -> None:
     model, samples = uneven()
     plan = Pipeline(

@@ -154,6 +154,7 @@ def test_what_fails_for_infinite_numbers_is_assumed_not_to_be_fed(tmp_path: Path
     assert "assumes=(Assumption.FINITE,)" in rules["Add", "Sub"].text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_a_pattern_that_matches_what_it_becomes_is_no_rule(tmp_path: Path):
     """To the matcher, 1 / x and Reciprocal(x) are one."""

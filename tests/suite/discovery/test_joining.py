@@ -112,6 +112,7 @@ def test_a_kernel_of_two_outputs():
     assert ("Add LayerNormalization", "com.microsoft.SkipLayerNormalization") in told(hits(both)[1])
 
 
+@pytest.mark.slow
 def test_a_number_is_an_attribute():
     _, found = hits(SCALED)
     (hit,) = [h for h in found if h.substitute.called == "com.microsoft.FusedMatMul"]
@@ -128,6 +129,7 @@ def test_nothing_is_found_where_a_constant_is_off():
     assert not {made for of, made in wrong if "Gelu" in made}
 
 
+@pytest.mark.slow
 def test_a_region_that_is_half_of_a_kernel_is_one_times_a_number():
     graph = "float[b,8] x; d = Div(x, 1.41421354)  e = Erf(d)  a = Add(e, 1.0)  y = Mul(x, a)"
     (hit,) = [h for h in hits(graph)[1] if h.substitute.called == "com.microsoft.Gelu"]
@@ -138,11 +140,13 @@ def test_a_kernel_that_takes_as_many_operators_is_no_find():
     assert told(hits("float[b,4] x; w = float[4,4] ~; y = MatMul(x, w)")[1]) == set()
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_names():
     one, two = (hits(SCALED.replace("p", p))[1] for p in ("p", "other"))
     assert [h.substitute for h in one] == [h.substitute for h in two]
 
 
+@pytest.mark.slow
 def test_a_wrong_attribute_makes_no_results():
     _, found = hits(SCALED)
     use = next(h.substitute for h in found if h.substitute.called == "com.microsoft.FusedMatMul")
@@ -189,11 +193,13 @@ def test_constants_become_one():
         assert all(hit.region.facts.tensor(v) is not None for v in read) or hit.substitute.views
 
 
+@pytest.mark.slow
 def test_a_quotient_of_constants_is_a_constant():
     _, found = hits("float[b,3] x; q = Div(x, 0.3)  y = Mul(q, 0.7)")
     assert ["Div", "Mul"] in [[n.op_type for n in h.substitute.nodes] for h in found]
 
 
+@pytest.mark.slow
 def test_a_constant_may_be_one_for_each_row():
     _, found = hits("float[b,3,24] x; w = float[24,20] ~; c = float[24] ~; s = Mul(x, c)  y = MatMul(s, w)")
     assert ["Unsqueeze", "Mul", "MatMul"] in [[n.op_type for n in h.substitute.nodes] for h in found]
@@ -221,6 +227,7 @@ def test_an_attention_takes_its_heads_from_a_view_and_its_scale_from_a_number():
     assert given.keys() == {"num_heads", "scale"}  # no number for an attribute that changes nothing
 
 
+@pytest.mark.slow
 def test_operands_that_are_used_again_are_given_again():
     """Both operands of the sum, and its result, have one zero."""
     graph = (

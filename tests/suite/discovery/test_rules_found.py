@@ -36,6 +36,7 @@ def writer(graph: str, *kernels: str, nodes: int = 12) -> RuleWriter:
     return RuleWriter(driver, hit, Stage.LOWER, "m.onnx")
 
 
+@pytest.mark.slow
 def test_the_text_is_that_of_a_person():
     text, rule = writer(SCALED, "FusedMatMul").finished()
     assert rule.name == "fused-mat-mul-of-mat-mul-mul"
@@ -56,6 +57,7 @@ def test_a_counterexample_teaches_a_precondition():
         check_example(found.rule, example)
 
 
+@pytest.mark.slow
 def test_what_is_computed_ahead_is_computed_of_constants():
     _, rule = writer("float[b,3,4] x; w = float[4,20] ~; s = Mul(x, 0.3)  y = MatMul(s, w)", "Mul", "MatMul").finished()
     check_example(rule, Rejects("float[3,4] x; float[4,5] w; s = Mul(x, 0.3)  y = MatMul(s, w)", "must be constant"))
@@ -100,6 +102,7 @@ def test_a_transposition_of_axes_of_one_is_a_view():
     assert learnt.rule.needs_speedup
 
 
+@pytest.mark.slow
 def test_an_epsilon_is_positive_from_the_start():
     graph = """float[b,s,8] x; w = float[8] ~; q = Pow(x, 2.0)  m = ReduceMean<axes=[-1]>(q)  a = Add(m, 1e-6)
         r = Sqrt(a)  d = Div(x, r)  y = Mul(d, w)"""
@@ -197,6 +200,7 @@ def test_what_is_right_and_faster_is_proved_where_that_is_asked_for(tmp_path: Pa
     assert "over the reals" in found.proof
 
 
+@pytest.mark.slow
 def test_a_rule_of_the_library_makes_the_same(tmp_path: Path):
     model = saved(SCALED, tmp_path / "m.onnx")
     _, found = search(request(without=frozenset()), tmp_path / "j", Part.of_model(model))

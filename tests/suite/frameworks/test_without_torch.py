@@ -17,6 +17,7 @@ def test_a_missing_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         rw.deploy.export(object(), ())
 
 
+@pytest.mark.slow
 def test_nothing_imports_torch_before_it_is_needed() -> None:
     code = "import sys, onnxrewrite as rw; rw.deploy.export, rw.session, rw.sessions.machine(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -53,6 +53,7 @@ def test_settings_that_pass_stay_as_they_are() -> None:
         assert settings_until(work, TENSOR, Gate(max_drop=0.5)) == TENSOR
 
 
+@pytest.mark.slow
 def test_where_nothing_passes_the_nearest_is_told() -> None:
     with Work(mlp(), samples()) as work:
         work.read_data([TENSOR])
@@ -76,6 +77,7 @@ def test_products_of_dynamic_are_given_blocks_before_floats() -> None:
         assert work.quality(work.unfused(found)).drop <= gate.max_drop
 
 
+@pytest.mark.slow
 def test_a_budget_ends_the_search_for_a_closer_form() -> None:
     with Work(mlp(outlier=2), samples()) as work:
         work.read_data([TENSOR])

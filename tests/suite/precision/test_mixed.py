@@ -19,6 +19,7 @@ from onnxrewrite.suite.quality.data import load_data
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "bert_dynamo", "gpt2_past"])
 def test_regions(name: str) -> None:
     found = regions(golden(name))

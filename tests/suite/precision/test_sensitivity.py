@@ -77,6 +77,7 @@ def test_what_is_quantized_only_between_others_is_ranked_with_them() -> None:
     assert found.variants.quality(["c", "y"]).worst.snr > 100, "nothing is left to quantize"
 
 
+@pytest.mark.slow
 def test_search_goes_on_where_operators_between_are_ranked(monkeypatch: Any) -> None:
     monkeypatch.setattr(searching._Search, "_try_in_float", lambda *_: None)
     data = [{"x": np.random.default_rng(n).normal(size=(1, 3, 8, 8)).astype(np.float32)} for n in range(3)]
@@ -177,6 +178,7 @@ def test_search_keeps_as_few_in_float_as_pass(variants: Candidates, ranked: Sens
     assert set(made.nodes) == set(found.quantized)
 
 
+@pytest.mark.slow
 def test_search_where_all_pass(monkeypatch: Any) -> None:
     monkeypatch.setattr(searching._Search, "_try_in_float", lambda *_: None)
     found = search_precision(mlp(), data=samples())
@@ -185,6 +187,7 @@ def test_search_where_all_pass(monkeypatch: Any) -> None:
     json.dumps(found.to_json(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_search_leaves_in_float_what_is_faster_so(monkeypatch: Any) -> None:
     fast = type("Seen", (), {"high": 0.5, "median": 0.4})
     monkeypatch.setattr(searching._Search, "_against_best", lambda *_: fast)
@@ -209,6 +212,7 @@ def test_a_budget_ends_the_ranking() -> None:
         search_precision(mlp(outlier=2), TENSOR, data=samples(), gate=Gate(max_drop=1e-4), left=lambda: 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("needed", "told"), [(1, ""), (3, "the budget was spent before a model passed; 2 nodes")])
 def test_a_budget_ends_the_bisection(variants: Candidates, ranked: Sensitivity, needed: int, told: str) -> None:
     """What passes by then is taken; where nothing does, that is told."""

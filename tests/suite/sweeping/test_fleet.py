@@ -438,6 +438,7 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has(zoo: Callable[..., Path]) ->
     assert "All models are done." in Path("out/sweep.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_page_tells_reasons_and_escapes_names(zoo: Callable[..., Path]) -> None:
     zoo("good", "wrong", "<b>odd")
     rw.deploy.sweep("zoo", work(), "out")

@@ -121,6 +121,7 @@ def test_a_pool_whose_processes_die_is_replaced(zoo: Callable[..., Path]) -> Non
     assert swept.notes[0].startswith("the executor failed (BrokenProcessPool")
 
 
+@pytest.mark.slow
 def test_a_crash_does_not_reach_the_executor(zoo: Callable[..., Path]) -> None:
     with ThreadPoolExecutor(2) as pool:
         swept = rw.deploy.sweep(zoo("a", "crash"), Copy(log=Path("log").absolute()), "out", executor=pool)
