@@ -42,12 +42,13 @@ def equals(facts: Facts, value: ir.Value, number: float) -> bool:
 
 
 def rounded(number: float, dtype: ir.DataType | None) -> float:
-    """``number`` as a tensor of ``dtype`` holds it; NaN, which equals nothing, where it cannot."""
+    """``number`` as a tensor of ``dtype`` holds it: infinite if too large; NaN, equal to nothing, where it cannot."""
     if dtype is None:
         return math.nan
     if not dtype.is_floating_point():
         return number if float(number).is_integer() else math.nan
-    return float(np.asarray(number, np.float64).astype(dtype.numpy()))
+    with np.errstate(over="ignore"):
+        return float(np.asarray(number, np.float64).astype(dtype.numpy()))
 
 
 def product_equals(

@@ -387,6 +387,12 @@ def test_a_number_rounded_to_the_dtype_or_its_reciprocal(dtype: str, number: flo
     assert not find(x * number, f"{dtype}[2] a; y = {spelled.format(off)}"), "no looser"
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_number_too_large_for_the_dtype_matches_what_it_becomes() -> None:
+    assert not find(x * 1e30, "float16[2] a; y = Mul(a, 0.5)")
+    assert find(x * 1e30, "float16[2] a; y = Mul(a, inf)")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_negated_numbers(dtype: str) -> None:
     tenth = float(np.float64(0.1).astype(NUMPY[dtype]))

@@ -63,7 +63,9 @@ def _with_constants(operands: Sequence[Operand], read: Container[int]) -> Iterat
     """The operands with one of the constants that are read changed: its sign, its size, to nothing."""
     for place, operand in enumerate(operands):
         if operand.is_constant and place in read and operand.array.dtype.kind == "f":
-            for changed in (-operand.array, 0 * operand.array, 3 * operand.array + 0.5):
+            with np.errstate(over="ignore"):
+                others = (-operand.array, 0 * operand.array, 3 * operand.array + 0.5)
+            for changed in others:
                 other = replace(operand, array=np.asarray(changed, operand.array.dtype))
                 yield (*operands[:place], other, *operands[place + 1 :])
 
