@@ -143,6 +143,9 @@ def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs
             yield plain
             for number in itertools.islice(numbers, 2 * _ROUNDS):  # at every other, inputs of one size are equal
                 yield {n: _special(np.asarray(v), number, k * (number % 2)) for k, (n, v) in enumerate(plain.items())}
+    for binding in unique:
+        for plain in _samples(sampler, binding, 1):
+            yield from (_opposite(plain, number) for number in range(2 * _ROUNDS))
 
 
 def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterable[Outputs]:
@@ -181,6 +184,13 @@ def _special(array: Array, number: int, place: int) -> Held:
             return np.array(np.random.default_rng([number, place, array.size]).random(array.shape) < 0.5)
         values = np.array(_WHOLE, np.int64) if array.dtype.kind in "iu" else np.array(_SPECIAL)
         return np.array(_drawn(values, array.size, number, place)).reshape(array.shape).astype(array.dtype)
+
+
+def _opposite(plain: Outputs, number: int) -> Outputs:
+    """Special values, every other input the negative of one of the same size: sums of them are zero, of some sign."""
+    special = {n: np.asarray(_special(np.asarray(v), number, 0)) for n, v in plain.items()}
+    turned = [k % 2 and v.dtype.kind not in "bu" for k, v in enumerate(special.values())]
+    return {n: np.asarray(-v) if t else v for t, (n, v) in zip(turned, special.items(), strict=True)}
 
 
 def _drawn(values: Array, size: int, number: int, place: int) -> Array:
