@@ -32,7 +32,6 @@ def test_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bo
     shown("rule", text, update_golden=update_golden)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_identity(tmp_path: Path, update_golden: bool):
     swapped = Family("two operators", "x y", "", (), (Form("Neg"), Form("Sub")))
