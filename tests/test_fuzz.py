@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from corpus import GOLDEN_FILES
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from traps.helpers import assert_same_interface, run
@@ -33,7 +34,6 @@ from onnxrewrite.ir import text
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rewrites
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 SECONDS = 180
 """Beyond this, something hangs: a golden model that a mutation has doubled takes a tenth of it."""
 LEVELS = ("full", "full", "fast", "off")
@@ -79,7 +79,7 @@ def small_models() -> list[bytes]:
 
 @cache
 def golden_models() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(GOLDEN.glob("*/model.onnx"))]
+    return [path.read_bytes() for path in GOLDEN_FILES]
 
 
 def assert_survives(number: int, models: list[bytes]) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpus import SHARED_MODELS
+from corpus import SHARED_FILES
 from onnxrewrite_patterns import quantized_products
 
 import onnxrewrite as rw
@@ -14,8 +14,6 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.runtime.installed import saturates
 from onnxrewrite.testing.golden import observed
-
-MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
 
 ATTENTION = {
     "bert__ts14_eager_dyn": 6,
@@ -64,10 +62,10 @@ FORCED_TRANSPOSES = {"nhwc_tf_like__ts17": 1, "nhwc_se_tf_like__dy18_noopt": 2}
 
 ATTENTION_OPERATORS = ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention")
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MODELS, reason="the shared models are not here")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not SHARED_FILES, reason="the shared models are not here")]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SHARED_FILES, ids=lambda p: p.stem)
 def test_shared_model(path: Path) -> None:
     result = rw.apply(path)
     checked = result.checks.model
@@ -87,7 +85,7 @@ def test_shared_model(path: Path) -> None:
         assert operators["Transpose"] == FORCED_TRANSPOSES[path.stem]
 
 
-@pytest.mark.parametrize("path", MODELS[::3], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SHARED_FILES[::3], ids=lambda p: p.stem)
 def test_one_run_leaves_nothing_to_do(path: Path) -> None:
     """The worklist reaches the fixpoint: a second look at every node, with facts inferred afresh, changes nothing."""
     rules = registry.load(plugins=False).select()

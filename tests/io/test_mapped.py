@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from corpus import GOLDEN_FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.io import mapped
 from onnxrewrite.io.statistics import stored_bytes
 
-GOLDEN = Path(__file__).parents[2] / "golden_models"
 WIDE = (
     '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 64] x) => (float[n, 64] y)'
     f"<float[64, 64] w = {{{','.join(str(i % 7) for i in range(4096))}}}, float[64] b = {{{','.join(['0.5'] * 64)}}}>"
@@ -61,7 +61,7 @@ def test_a_file_may_say_that_its_numbers_lie_in_it(file: Path) -> None:
         io.load(file)
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/model.onnx")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda p: p.parent.name)
 def test_the_model_is_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = io.load(path)
     assert any(isinstance(v.const_value, mapped.MappedTensor) for v in read.graph.initializers.values())

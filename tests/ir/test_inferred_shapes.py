@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from corpus import SHARED_MODELS
+from corpus import GOLDEN_FILES, SHARED_FILES
 from onnx import helper
 from test_standard import cases
 
@@ -19,9 +19,6 @@ from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.system.arrays import Outputs
-
-GOLDEN = sorted((Path(__file__).parents[2] / "golden_models").glob("*/model.onnx"))
-SHARED = sorted(SHARED_MODELS.glob("*/*.onnx")) if SHARED_MODELS is not None else []
 
 
 def size(dim: Dim, binding: Mapping[str, int]) -> int | None:
@@ -97,7 +94,7 @@ def test_shapes_of_every_operator():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [*GOLDEN, *SHARED], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", [*GOLDEN_FILES, *SHARED_FILES], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_shapes_of_all_values_of_a_model(path: Path):
     model = io.load(path)
     session = open_session(model, threads=1)
