@@ -187,9 +187,12 @@ def _special(array: Array, number: int, place: int) -> Held:
 
 
 def _opposite(plain: Outputs, number: int) -> Outputs:
-    """Special values, every other input the negative of one of the same size: sums of them are zero, of some sign."""
+    """Special values, some inputs the negatives of others of the same size: sums of them are zero, of some sign.
+
+    Bits of the number say which; of any two of three inputs, one is turned in four rounds of six.
+    """
     special = {n: np.asarray(_special(np.asarray(v), number, 0)) for n, v in plain.items()}
-    turned = [k % 2 and v.dtype.kind not in "bu" for k, v in enumerate(special.values())]
+    turned = [(number + 1) >> k % 3 & 1 and v.dtype.kind not in "bu" for k, v in enumerate(special.values())]
     return {n: np.asarray(-v) if t else v for t, (n, v) in zip(turned, special.items(), strict=True)}
 
 

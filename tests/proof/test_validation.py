@@ -99,7 +99,10 @@ def test_one_special_value_is_enough(graph: str, other: str) -> None:
     assert isinstance(prove(text.parse(graph, opset=OPSET), text.parse(other, opset=OPSET)), Refutation)
 
 
-@pytest.mark.parametrize("declared", ["float x; float z", "float[2] x; float[2] z", "float16[n] x; float16[n] z"])
+@pytest.mark.parametrize(
+    "declared",
+    ["float x; float z", "float[2] x; float[2] z", "float16[n] x; float16[n] z", "float[2] x; float w; float[2] z"],
+)
 @pytest.mark.parametrize(
     ("graph", "other"),
     [
